@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy as sa
 from msgspec import Struct, structs
 from sqlalchemy.engine import Connection
 
-from gateway.admin.actor import AccountRole, Actor, SiteRole
+from gateway.admin.actor import AccountRole, Actor, ActorKind, SiteRole
 from gateway.admin.audit_trail import record
 from gateway.admin.directory import Directory
 from gateway.admin.memberships import checked_account_role, put_membership, require_owner
@@ -174,14 +174,16 @@ def find_invitation(connection: Connection, hashed_token: bytes) -> Invitation:
 
 def use_invitation(connection: Connection, hashed_token: bytes, name: str, hashed: str | None, address: str) -> User:
     """As `Invitations.accept`, of checked values; `hashed` is the hash of the password."""
+    invitation = find_invitation(connection, hashed_token)
+    user = lock_user(connection, _invited_user(connection, invitation, name, hashed, address).id)
+    if user.disabled is not None:
+        raise InvalidLink
+    # After the user, as a sign-up does: two transactions that lock both in different orders wait for each other.
     used = invitations.update().where(_valid(hashed_token)).values(used_at=now()).returning(invitations)
     row = connection.execute(used).one_or_none()
     if row is None:
         raise InvalidLink
-    user = _invited_user(connection, row, name, hashed, address)
-    if user.disabled is not None:
-        raise InvalidLink
-    _give(connection, row, lock_user(connection, user.id), address)
+    _give(connection, row, user, address)
     return user_by_id(connection, user.id)
 
 
@@ -214,12 +216,13 @@ def _give(connection: Connection, row: sa.Row[Any], user: User, address: str) ->
     record(connection, actor, "invitations.accept", f"invitation:{row.id}", account=row.account, after=after)
 
 
-def _invited_user(connection: Connection, row: sa.Row[Any], name: str, hashed: str | None, address: str) -> User:
-    user = user_of(connection, users.c.email == row.email)
+def _invited_user(connection: Connection, invitation: Invitation, name: str, hashed: str | None, address: str) -> User:
+    user = user_of(connection, users.c.email == invitation.email)
     if user is not None:
         return user
-    kind, _, id_ = row.created_by.partition(":")
-    user = insert_user(connection, Actor(kind=kind, id=id_, address=address), row.email, name, "none")
+    kind, _, id_ = invitation.created_by.partition(":")
+    actor = Actor(kind=cast(ActorKind, kind), id=id_, address=address)
+    user = insert_user(connection, actor, invitation.email, name, "none")
     if hashed is not None:
         values = {"password_hash": hashed, "password_set_at": now()}
         connection.execute(users.update().where(users.c.id == user.id).values(values))

@@ -88,7 +88,8 @@ def _set(connection: Connection, actor: Actor, user_id: str, account: str, role:
 
 
 def _remove(connection: Connection, actor: Actor, user_id: str, account: str) -> User:
-    user = _require_member(connection, user_id, account)
+    user = lock_user(connection, user_id)
+    _check_member(user, account)
     connection.execute(memberships.delete().where(*_one(user_id, account)))
     made = invitations.c.created_by == f"user:{user_id}"
     open_ = invitations.c.used_at.is_(None)
@@ -97,11 +98,13 @@ def _remove(connection: Connection, actor: Actor, user_id: str, account: str) ->
     return user_by_id(connection, user_id)
 
 
-def _require_member(connection: Connection, user_id: str, account: str) -> User:
-    user = user_by_id(connection, user_id)
+def _require_member(connection: Connection, user_id: str, account: str) -> None:
+    _check_member(user_by_id(connection, user_id), account)
+
+
+def _check_member(user: User, account: str) -> None:
     if account not in user.accounts:
         raise NotFound("There is no such member")
-    return user
 
 
 def _one(user_id: str, account: str) -> tuple[sa.ColumnElement[bool], sa.ColumnElement[bool]]:

@@ -5,7 +5,8 @@ whose address is of `signup_domains`. A person to whom a provider's claims give 
 have proved their e-mail address before.
 
 People who sign up by e-mail without an invitation are limited by network. The limit does not count people whom a
-provider sends, or who are invited: an office has one address.
+provider sends, or who are invited: an office has one address. The credits of new accounts are limited for the whole
+site.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gateway.admin.invitations import accounts_invited_to, use_invitations_of
 from gateway.admin.memberships import put_membership
 from gateway.admin.random_ids import new_id
 from gateway.admin.sign_in_limits import SignInLimits
+from gateway.admin.signup_credits import SignUpCredits
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import User, user_by_id, user_of
 from gateway.admin.users import insert_user, now
@@ -47,11 +49,17 @@ class Newcomers:
     """Decides who may come, and creates their users."""
 
     def __init__(
-        self, transactions: Transactions, accounts: AccountAdmin, limits: SignInLimits, console: ConsoleSettings
+        self,
+        transactions: Transactions,
+        accounts: AccountAdmin,
+        limits: SignInLimits,
+        credits: SignUpCredits,
+        console: ConsoleSettings,
     ) -> None:
         self._transactions = transactions
         self._accounts = accounts
         self._limits = limits
+        self._credits = credits
         self._console = console
 
     async def may_come(self, email: str) -> bool:
@@ -74,9 +82,14 @@ class Newcomers:
         if self._gives_account and not newcomer.is_expected and not is_invited:
             # Before the user: a failure leaves an account without a member, and no user without an account.
             account = f"u-{user_id.partition('_')[2]}"
-            console, actor = self._console, by_configuration(newcomer.rule, newcomer.address)
-            await self._accounts.create(actor, account, group=console.signup_group, balance=console.signup_credit)
+            actor, group = by_configuration(newcomer.rule, newcomer.address), self._console.signup_group
+            await self._accounts.create(actor, account, group=group, balance=await self._credit())
         return await self._transactions.write(_create, newcomer, user_id, account)
+
+    async def _credit(self) -> int:
+        """The balance of a new account, in nano-units."""
+        credit = self._console.signup_credit
+        return credit if credit and await self._credits.take() else 0
 
     @property
     def _gives_account(self) -> bool:

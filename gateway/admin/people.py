@@ -33,6 +33,7 @@ from gateway.admin.sign_in import SignIn
 from gateway.admin.sign_in_limits import SignInLimits
 from gateway.admin.sign_in_links import SignInLinks
 from gateway.admin.sign_ups import SignUps
+from gateway.admin.signup_credits import SignUpCredits
 from gateway.admin.tokens import Tokens
 from gateway.admin.transactions import Transactions
 from gateway.admin.users import Users
@@ -140,7 +141,13 @@ class People:
 
     @cached_property
     def _newcomers(self) -> Newcomers:
-        return Newcomers(self.transactions, self._account_admin, self._limits, self._settings.console)
+        return Newcomers(
+            self.transactions,
+            self._account_admin,
+            self._limits,
+            SignUpCredits(self._links, self._settings.console.signup_credits_per_day),
+            self._settings.console,
+        )
 
     @cached_property
     def second_factor(self) -> SecondFactor:

@@ -19,7 +19,7 @@ from gateway.admin.sessions import sessions_of
 from gateway.admin.times import from_micros, from_micros_or_none, time_text
 from gateway.admin.tokens import tokens_by
 from gateway.admin.transactions import Transactions
-from gateway.admin.user_rows import User, require_another_operator, require_power_over, user_by_id
+from gateway.admin.user_rows import User, lock_user, require_another_operator, require_power_over, user_by_id
 from gateway.admin.users import end_access
 from gateway.amounts import format_amount
 from gateway.database.people_tables import (
@@ -122,7 +122,8 @@ def _erasable(connection: Connection, actor: Actor, user_id: str) -> User:
 
 
 def _erase(connection: Connection, actor: Actor, user_id: str) -> None:
-    user = _erasable(connection, actor, user_id)
+    _erasable(connection, actor, user_id)
+    user = lock_user(connection, user_id)
     end_access(connection, user_id)
     connection.execute(invitations.delete().where(invitations.c.email == user.email))
     connection.execute(sign_ups.delete().where(sign_ups.c.email == user.email))

@@ -18,7 +18,7 @@ from gateway.admin.audit_trail import record
 from gateway.admin.random_ids import new_token, token_hash
 from gateway.admin.times import MICROSECOND, from_micros
 from gateway.admin.transactions import Transactions
-from gateway.admin.user_rows import User, require_power_over, user_by_id
+from gateway.admin.user_rows import User, lock_user, require_power_over, user_by_id
 from gateway.admin.users import now
 from gateway.database.people_tables import sign_in_links, users
 from gateway.errors import InvalidLink, InvalidValue
@@ -94,6 +94,7 @@ def find_link(connection: Connection, token: str, purposes: Collection[Purpose])
 
 def use_link(connection: Connection, token: str, purposes: Collection[Purpose]) -> User:
     """The active user of a valid link, which is used up; InvalidLink for any other. Only one caller gets it."""
+    lock_user(connection, find_link(connection, token, purposes).id)
     update = sign_in_links.update().where(_valid(token, purposes)).values(used_at=now())
     user_id = connection.scalar(update.returning(sign_in_links.c.user_id))
     return _active(connection, user_id)

@@ -33,11 +33,7 @@ class Transactions:
     async def write(self, function: Callable[Concatenate[Connection, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call `function(connection, …)` in a transaction that writes, and outlives a power failure when this returns.
 
-        A cancelled caller does not stop it.
+        A cancelled caller does not stop it. It is called once more if the server undid the transaction, because two of
+        them waited for each other: so it changes nothing outside of the database.
         """
-
-        def call() -> T:
-            with self._database.writing(durable=True) as connection:
-                return function(connection, *args, **kwargs)
-
-        return await self._sql.run(call)
+        return await self._sql.run(self._database.write, lambda connection: function(connection, *args, **kwargs))

@@ -60,7 +60,8 @@ def user_by_id(connection: Connection, user_id: str) -> User:
 def lock_user(connection: Connection, user_id: str) -> User:
     """`user_by_id`, and no other transaction that locks the user changes their rights until this one has ended.
 
-    PostgreSQL locks the row; SQLite has one writer. Call it before rows that refer to the user are inserted.
+    PostgreSQL locks the row; SQLite has one writer. Call it before rows that belong to the user are inserted, changed
+    or removed: transactions that lock the user first do not wait for each other in a circle.
     """
     query = sa.select(users.c.id).where(users.c.id == user_id).with_for_update(key_share=True)
     connection.execute(query)

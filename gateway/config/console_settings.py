@@ -24,6 +24,7 @@ class ConsoleSettings(Struct, frozen=True, kw_only=True):
     signup_domains: tuple[str, ...] = ()  # in lower case; empty: all
     signup_account: bool = True
     signup_credit: Amount = 0
+    signup_credits_per_day: Annotated[int, Meta(ge=1, le=1_000_000)] = 100  # accounts that begin with it in 24 hours
     signup_group: str = "default"
     signup_limit: Annotated[int, Meta(ge=1, le=10_000)] = 10  # people from one network in 15 minutes
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -25,6 +25,10 @@ ANSWER_WITHIN = 15  # seconds without a sign of life after which a connection co
 MIGRATE_WITHIN = 600.0  # seconds that another process's migration may take
 WRITES, DURABLE = "gateway_writes", "gateway_durable"
 
+#: PostgreSQL's codes of a transaction that it undid because of another one: a serialization failure, a deadlock.
+UNDONE = frozenset({"40001", "40P01"})
+
+T = TypeVar("T")
 Insert = postgresql.Insert | sqlite.Insert
 
 
@@ -84,6 +88,24 @@ class Database:
         """
         with errors_translated(), self._connect(writes=True, durable=durable) as connection, connection.begin():
             yield connection
+
+    def write(self, function: Callable[[Connection], T]) -> T:
+        """Call `function` in a durable transaction that writes, and once more if the server undid it for another one.
+
+        So the function changes nothing but what is in the database. The other one has ended or goes on by then.
+        """
+
+        def call() -> T:
+            with self._connect(writes=True, durable=True) as connection, connection.begin():
+                return function(connection)
+
+        with errors_translated():
+            try:
+                return call()
+            except sa.exc.OperationalError as error:
+                if getattr(error.orig, "sqlstate", None) not in UNDONE:
+                    raise
+                return call()
 
     def _connect(self, *, writes: bool, durable: bool = False) -> Connection:
         connection = self.engine.connect()

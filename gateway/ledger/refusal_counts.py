@@ -74,8 +74,7 @@ class RefusalCounts:
             if self._batch is None:
                 counts, self._counts = self._counts, {}
                 self._batch = RefusalBatch(secrets.token_hex(8), [(*label, n) for label, n in counts.items()])
-            text = _encoder.encode(self._batch)
-            await self._links.link(STREAM).call("XADD", STREAM, "MAXLEN", "~", KEPT, "*", "b", text)
+            await append_batch(self._links, self._batch)
             self._batch = None
 
     async def _send_forever(self) -> None:
@@ -83,6 +82,11 @@ class RefusalCounts:
             await asyncio.sleep(EVERY)
             with contextlib.suppress(GatewayError):
                 await self.send()
+
+
+async def append_batch(links: Links, batch: RefusalBatch) -> None:
+    """Append a batch to the stream."""
+    await links.link(STREAM).call("XADD", STREAM, "MAXLEN", "~", KEPT, "*", "b", _encoder.encode(batch))
 
 
 async def read_batches(links: Links, most: int) -> list[tuple[str, RefusalBatch | None]]:

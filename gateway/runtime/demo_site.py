@@ -1,6 +1,6 @@
-"""The two accounts of `gateway serve --demo`, their people, and their invented calls.
+"""The two accounts of `gateway serve --demo`, their people, their prices, and their invented past.
 
-An account that exists is left as it is, so the calls are written once per data directory.
+An account that exists is left as it is, so the past is written once per data directory.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ from gateway.admin.actor import AccountRole, SiteRole, command_line
 from gateway.admin.people import People
 from gateway.admin.services import AdminServices
 from gateway.admin.sign_in_links import NewLink
+from gateway.admin.store_services import StoreServices
 from gateway.admin.user_rows import User
 from gateway.amounts import NANO
+from gateway.billing.price_terms import OwnPrice
 from gateway.config.settings import Settings
 from gateway.errors import NotFound
 from gateway.ledger.backdated import open_backdated
 from gateway.ledger.price_tables import store_prices
-from gateway.runtime.demo_calls import DAYS, Caller, lines_of, prices_of
+from gateway.ledger.refusal_counts import append_batch
+from gateway.runtime.demo_calls import DAYS, Caller
+from gateway.runtime.demo_past import Terms, past_of, prices_of
 from gateway.store import Store
 
 OPERATOR = "operator@demo.example"
@@ -37,22 +41,29 @@ class Person(Struct, frozen=True):
 
 
 class DemoKey(Struct, frozen=True):
-    """A key that makes invented calls; `email` is that of the user who has it, "" for a service key."""
+    """A key with invented requests; `email` is that of the user who has it, "" for a service key.
+
+    `rpm`: its limit of requests per minute, or 0.
+    """
 
     name: str
     email: str
     team: str
     a_day: int
     models: dict[str, int]
+    rpm: int = 0
+    makes_mistakes: bool = False
 
 
 class DemoAccount(Struct, frozen=True):
-    """An account; `balance` in currency units."""
+    """An account; `balance` in currency units. One that runs dry had no money for some time."""
 
     name: str
     group: str
     balance: int
     keys: tuple[DemoKey, ...]
+    runs_dry: bool = False
+    own_prices: dict[str, OwnPrice] = {}  # by model
 
 
 PEOPLE = (
@@ -77,6 +88,7 @@ ACCOUNTS = (
             DemoKey("help desk", "", "support", 40, {"fake-chat": 8, "fake-speech": 1, "fake-transcription": 1}),
             DemoKey("nightly index", "", "search", 12, {"fake-embedding": 1}),
         ),
+        runs_dry=True,
     ),
     DemoAccount(
         "demo-partner",
@@ -84,10 +96,16 @@ ACCOUNTS = (
         50,
         (
             DemoKey(
-                "Kim's notebook", "kim@demo.example", "design", 10, {"fake-chat": 4, "fake-writer": 2, "fake-image": 3}
+                "Kim's notebook",
+                "kim@demo.example",
+                "design",
+                10,
+                {"fake-chat": 4, "fake-writer": 2, "fake-image": 3},
+                makes_mistakes=True,
             ),
-            DemoKey("web shop", "", "shop", 25, {"fake-chat": 9, "fake-image": 1}),
+            DemoKey("web shop", "", "shop", 25, {"fake-chat": 9, "fake-image": 1}, rpm=6),
         ),
+        own_prices={"fake-writer": OwnPrice(amounts=(("input", 3 * NANO // 2), ("output", 5 * NANO)))},
     ),
 )
 
@@ -101,11 +119,10 @@ async def furnish(settings: Settings, store: Store) -> NewLink:
     try:
         people = await services.people()
         users = {person.email: await _user(people, person) for person in PEOPLE}
-        await store_prices(store, prices_of(settings))
         existing = await services.store.ledger.accounts()
         for account in ACCOUNTS:
             if account.name not in existing:
-                await _open(settings, store, services.store.keys, account, users)
+                await _open(settings, services.store, account, users)
         for person in PEOPLE:
             for name, role in person.accounts.items():
                 await people.memberships.set(actor, users[person.email].id, name, role)
@@ -122,15 +139,29 @@ async def _user(people: People, person: Person) -> User:
         return await people.users.create(actor, person.email, name=person.name, role=person.role)
 
 
-async def _open(settings: Settings, store: Store, keys: Keys, account: DemoAccount, users: Mapping[str, User]) -> None:
+async def _open(settings: Settings, services: StoreServices, account: DemoAccount, users: Mapping[str, User]) -> None:
     now = datetime.now(UTC)
+    store, name, own = services.store, account.name, account.own_prices
+    callers = await _callers(services.keys, account, users, now)  # before the account, which comes with its lines
+    terms, balance = Terms(account.group, own), account.balance * NANO
+    past = past_of(settings, name, terms, callers, balance=balance, runs_dry=account.runs_dry, now=now)
+    await store_prices(store, prices_of(settings, own))
+    if not await open_backdated(store, name, account.group, past.lines):
+        return
+    for batch in past.refusals:
+        await append_batch(store, batch)
+    for model, price in own.items():
+        await services.account_prices.set(command_line("demo"), name, model, price)
+
+
+async def _callers(keys: Keys, account: DemoAccount, users: Mapping[str, User], now: datetime) -> list[Caller]:
+    """Store the keys of an account."""
     created, callers = int((now - timedelta(days=DAYS, hours=1)).timestamp()), []
-    for key in account.keys:  # before the account, which comes with its lines
+    for key in account.keys:
         user = users[key.email].id if key.email else ""
         fields: dict[str, str | int] = {"state": "active", "name": key.name, "created": created}
         fields |= {"user": user, "own": 1} if user else {}
+        fields |= {"rpm": key.rpm} if key.rpm else {}
         made = await keys.store(account.name, fields, show_cost=False)
-        callers.append(Caller(made.id, user, key.team, key.a_day, key.models))
-    opening = account.balance * NANO
-    lines = lines_of(settings, account.group, callers, opening=opening, now=now, seed=account.name)
-    await open_backdated(store, account.name, account.group, lines)
+        callers.append(Caller(made.id, user, key.team, key.a_day, key.models, key.rpm, key.makes_mistakes))
+    return callers

@@ -23,6 +23,8 @@ from gateway.errors import GatewayError
 from gateway.log import gateway_log, set_level
 from gateway.store import Store
 
+REMEDY = "correct what its line `reload failed` names, then reload"
+
 
 class Reloads:
     """The configuration in use, and its replacement by a newer one."""
@@ -65,16 +67,31 @@ class Reloads:
         if set(fingerprints) == {self.configuration.fingerprint}:
             self._taken = self.configuration
 
-    def refused(self, fingerprint: bytes) -> None:
-        """A worker could not use this configuration: it is not used again, unless the file is read again."""
-        if fingerprint == self._taken.fingerprint:
-            gateway_log.error("a worker could not load the configuration again; it goes on with what it had loaded")
+    def refused(self, worker: int, fingerprint: bytes, uses: bytes) -> None:
+        """The worker of this number could not use a configuration, and still serves with `uses`.
+
+        The configuration is not used again, unless the file is read again.
+        """
+        new, taken = _name(fingerprint), _name(self._taken.fingerprint)
+        if fingerprint == self._taken.fingerprint == uses:
+            gateway_log.error(
+                "worker %d could not load the configuration %s again and goes on with what it had loaded; %s",
+                *(worker, new, REMEDY),
+            )
+        elif fingerprint == self._taken.fingerprint:
+            gateway_log.error(
+                "worker %d could not return to the configuration %s and still serves with %s; %s",
+                *(worker, taken, _name(uses), REMEDY),
+            )
         elif fingerprint == self.configuration.fingerprint:
-            gateway_log.error("a worker refused the new configuration; all workers use the old one")
+            gateway_log.error(
+                "worker %d refused the new configuration %s; all workers return to %s; %s",
+                *(worker, new, taken, REMEDY),
+            )
             self._use(self._taken, self._taken.settings())
             self._refused = fingerprint
         elif fingerprint != self._refused:  # otherwise another worker has refused it before
-            gateway_log.warning("a worker refused a configuration that a newer one has replaced")
+            gateway_log.warning("worker %d refused the configuration %s, which a newer one has replaced", worker, new)
 
     async def _reload(self, *, force: bool) -> None:
         try:
@@ -115,6 +132,11 @@ def log_warnings(settings: Settings) -> None:
     """Log what is valid but probably not meant."""
     for warning in settings.warnings:
         gateway_log.warning("%s", warning)
+
+
+def _name(fingerprint: bytes) -> str:
+    """The beginning of what `sha256sum` prints for the file."""
+    return f"sha256:{fingerprint.hex()[:12]}"
 
 
 def _refuse(problems: Iterable[str]) -> None:

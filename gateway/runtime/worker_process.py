@@ -35,8 +35,8 @@ NOT_STARTED = 127  # exit code of a process that could not be started, as in she
 READ_REST_WITHIN = 0.25  # seconds to read the last messages of a dead worker
 
 Counted = Callable[["Life", bytes], None]
-#: Called with the fingerprint of the configuration that a worker could not use.
-Refused = Callable[[bytes], None]
+#: Called with the worker's number and the fingerprints of the configuration that it could not use, and of its own.
+Refused = Callable[[int, bytes, bytes], None]
 #: Called when a process serves with a configuration that it has not served with before.
 Using = Callable[[], None]
 
@@ -48,7 +48,7 @@ class Life:
         self,
         number: int,
         on_counts: Counted,
-        on_reload_refused: Refused = lambda configuration: None,
+        on_reload_refused: Refused = lambda number, refused, uses: None,
         on_using: Using = lambda: None,
     ) -> None:
         self.number = number
@@ -178,7 +178,7 @@ class Life:
         elif message.name == "upstreams":
             self.reaches_upstreams = message.payload == b"1"
         elif message.name == "reload refused":
-            self._on_reload_refused(message.payload)
+            self._on_reload_refused(self.number, message.payload, self.uses)
         elif message.name == "answer":
             self.questions.receive(message.payload)
 
@@ -193,7 +193,7 @@ class WorkerProcess:
     brief: Callable[[], Briefing]
     on_counts: Counted
     on_end: Callable[[Life], None]
-    on_reload_refused: Refused = lambda configuration: None
+    on_reload_refused: Refused = lambda number, refused, uses: None
     on_using: Using = lambda: None
     lives: list[Life] = field(default_factory=list)  # older processes that still drain, and last the one that serves
     _stopping: bool = False

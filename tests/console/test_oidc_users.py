@@ -9,6 +9,7 @@ from yarl import URL
 
 from gateway.admin.audit_trail import AuditFilter
 from gateway.admin.identities import insert_identity
+from gateway.admin.signup_credits import NAME
 from tests.admin_api.both_databases import database_address, database_url, postgres
 from tests.console.client import PASSWORD, ROOT
 from tests.console.oidc_world import OpenWorld, actions, away, back, come, oidc_world, reasons
@@ -269,6 +270,22 @@ async def test_open_sign_up_gives_an_account_of_ones_own(oidc_world: OpenWorld) 
         assert invited.invitation.email == "bob@example.com"
         corp.person = {"sub": "s3", "email": "eve@evil.example", "email_verified": True}
         assert (await come(await c.browser())).status == 403
+
+
+async def test_credits_of_new_accounts_are_bounded_for_the_whole_site(
+    oidc_world: OpenWorld, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with oidc_world(signup="open", signup_credit="2.50", signup_credits_per_day=2) as (c, corp):
+        people, balances = await c.services.people(), []
+        for name in ("ann", "bob", "eve", "joe"):
+            corp.person = {"sub": name, "email": f"{name}@example.com", "email_verified": True}
+            assert (await come(await c.browser())).status == 303
+            [account] = (await people.users.find(ROOT, f"{name}@example.com")).accounts
+            balances.append((await c.services.store.accounts.show(account)).balance)
+        assert balances == [2_500_000_000, 2_500_000_000, 0, 0]
+        assert caplog.text.count("new accounts begin without signup_credit: console.signup_credits_per_day (2)") == 1
+        store = c.services.store.store
+        assert 86_000 < await store.link(NAME).call("TTL", NAME) <= 86_400
 
 
 @pytest.mark.parametrize(("signup", "status"), [("closed", 403), ("invite", 303)])

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from sqlalchemy.engine import Connection
 
 from gateway.admin.oidc.flows import Callback
 from gateway.admin.oidc.sign_in import Entered, OidcSignIn
@@ -19,6 +20,7 @@ from gateway.admin.services import AdminServices
 from gateway.admin.sessions import NewSession
 from gateway.admin.sign_ups import insert_sign_up
 from gateway.admin.user_rows import User
+from gateway.database.people_tables import users
 from gateway.errors import AlreadyExists, InvalidLink
 from tests.admin_api.both_databases import database_address, database_url, postgres
 from tests.console.client import HOME, PASSWORD, ROOT, Browser, Console
@@ -27,6 +29,8 @@ from tests.console.oidc_world import OpenWorld, away, back, oidc_world
 __all__ = ["database_address", "database_url", "oidc_world", "postgres"]
 
 pytestmark = pytest.mark.slow
+
+Meet = Callable[..., None]
 
 
 @asynccontextmanager
@@ -40,20 +44,24 @@ async def two_machines(c: Console) -> AsyncIterator[tuple[People, People]]:
 
 
 @pytest.fixture
-def meet(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Lets two threads meet where the function of this name returns. A writer of SQLite is alone there, and goes on."""
+def meet(monkeypatch: pytest.MonkeyPatch) -> Meet:
+    """Lets two threads meet where a function of these names returns. A writer of SQLite is alone there, and goes on."""
 
-    def patch(name: str) -> None:
-        module, _, function = name.rpartition(".")
-        original, barrier = getattr(import_module(module), function), Barrier(2)
+    def patch(*names: str) -> None:
+        barrier = Barrier(2)
 
-        def met(*args: Any) -> Any:
-            found = original(*args)
-            with suppress(BrokenBarrierError):
-                barrier.wait(1.0)
-            return found
+        def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
+            def met(*args: Any, **kwargs: Any) -> Any:
+                found = original(*args, **kwargs)
+                with suppress(BrokenBarrierError):
+                    barrier.wait(1.0)
+                return found
 
-        monkeypatch.setattr(name, met)
+            return met
+
+        for name in names:
+            module, _, function = name.rpartition(".")
+            monkeypatch.setattr(name, waiting(getattr(import_module(module), function)))
 
     return patch
 
@@ -78,9 +86,7 @@ async def both_come(c: Console, machines: tuple[People, People]) -> None:
 
 
 @pytest.mark.parametrize("is_user", [False, True])
-async def test_two_first_sign_ins_of_one_person_succeed(
-    oidc_world: OpenWorld, meet: Callable[[str], None], is_user: bool
-) -> None:
+async def test_two_first_sign_ins_of_one_person_succeed(oidc_world: OpenWorld, meet: Meet, is_user: bool) -> None:
     async with oidc_world() as (c, corp), two_machines(c) as machines:
         if is_user:
             await c.user("ann@example.com")
@@ -92,7 +98,7 @@ async def test_two_first_sign_ins_of_one_person_succeed(
         assert len(await machines[0].identities.list(ROOT, user.id)) == 1
 
 
-async def test_two_sign_ins_with_a_new_grant_succeed(oidc_world: OpenWorld, meet: Callable[[str], None]) -> None:
+async def test_two_sign_ins_with_a_new_grant_succeed(oidc_world: OpenWorld, meet: Meet) -> None:
     async with oidc_world() as (c, corp), two_machines(c) as machines:
         await c.user("ann@example.com")
         await both_come(c, machines)
@@ -103,7 +109,7 @@ async def test_two_sign_ins_with_a_new_grant_succeed(oidc_world: OpenWorld, meet
         assert user.accounts == {"acme": "owner"}
 
 
-async def test_two_acceptances_of_invitations_give_one_user(console: Any, meet: Callable[[str], None]) -> None:
+async def test_two_acceptances_of_invitations_give_one_user(console: Any, meet: Meet) -> None:
     async with console() as c, two_machines(c) as machines:
         invitations = machines[0].invitations
         first = await invitations.to_account(ROOT, "ann@example.com", "acme", "member")
@@ -122,7 +128,24 @@ async def test_two_acceptances_of_invitations_give_one_user(console: Any, meet: 
         assert {type(one) for one in ended} == {User, InvalidLink}
 
 
-async def test_two_requests_to_sign_up_leave_one_link(console: Any, meet: Callable[[str], None]) -> None:
+async def test_invitation_and_sign_up_of_one_person_give_one_user(console: Any, meet: Meet) -> None:
+    async with console(signup="open") as c, two_machines(c) as (one, other):
+        invitation = await one.invitations.to_account(ROOT, "ann@example.com", "acme", "member")
+        token = await one.transactions.write(insert_sign_up, "ann@example.com", "net")
+        meet("gateway.admin.invitations.user_of", "gateway.admin.newcomers.insert_user")
+        ended = await asyncio.gather(
+            one.invitations.accept(invitation.token, password=PASSWORD),
+            other.sign_ups.confirm(token, name="Ann", password=PASSWORD, address=HOME.address),
+            return_exceptions=True,
+        )
+        came = [isinstance(reply, User) for reply in ended]
+        assert sum(came) == 1, ended
+        assert isinstance(ended[came.index(False)], (InvalidLink, AlreadyExists)), ended
+        [user] = await one.users.list(ROOT)
+        assert user.accounts == {"acme": "member"}
+
+
+async def test_two_requests_to_sign_up_leave_one_link(console: Any, meet: Meet) -> None:
     async with console(signup="open") as c, two_machines(c) as machines:
         meet("gateway.admin.sign_ups._make_room")
         inserts = (p.transactions.write(insert_sign_up, "ann@example.com", "net") for p in machines)
@@ -131,3 +154,22 @@ async def test_two_requests_to_sign_up_leave_one_link(console: Any, meet: Callab
         assert tokens and all(isinstance(one, (str, AlreadyExists)) for one in ended)
         found = await asyncio.gather(*map(machines[0].sign_ups.email_of, tokens), return_exceptions=True)
         assert found.count("ann@example.com") == 1  # with SQLite, the later one has replaced the other
+
+
+async def test_transaction_that_the_server_undid_for_another_one_is_done_again(console: Any, database_url: str) -> None:
+    async with console() as c, two_machines(c) as machines:
+        ids = [(await machines[0].users.create(ROOT, f"{name}@example.com")).id for name in ("ann", "bob")]
+        barrier, calls = Barrier(2), list[str]()
+
+        def rename(connection: Connection, first: str, second: str) -> None:
+            calls.append(first)
+            connection.execute(users.update().where(users.c.id == first).values(name=first))
+            with suppress(BrokenBarrierError):
+                barrier.wait(1.0)  # each has locked one user, and wants the other
+            connection.execute(users.update().where(users.c.id == second).values(name=first))
+
+        await asyncio.gather(
+            machines[0].transactions.write(rename, *ids), machines[1].transactions.write(rename, *reversed(ids))
+        )
+        assert len({user.name for user in await machines[0].users.list(ROOT)}) == 1
+        assert len(calls) == (3 if database_url else 2)

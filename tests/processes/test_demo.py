@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -10,6 +11,11 @@ import pytest
 from tests.console.client import Browser
 from tests.polling import until
 from tests.processes.demo import Demo, link_in
+
+
+def refused_by(demo: Demo) -> Any:
+    """The sums of refused requests in the database."""
+    return demo.command("history", "refusals", "--since", "8d")
 
 
 @pytest.mark.slow
@@ -37,6 +43,14 @@ async def test_demo_has_two_accounts_with_marked_history_that_the_audit_proves_a
         assert "Kim (demo)" in (await browser.get("/accounts/demo-partner/members")).text
         listed, partner = [(await browser.get(f"/accounts/{name}/prices")).text for name in ("demo", "demo-partner")]
         assert "fake-chat" in listed and "1.5" in listed and "1.2" in partner  # the factor of the group is 0.8
+        assert "fake-writer own price 1.50 list 2.00 0.20 5.00 list 8.00" in partner and "own price" not in listed
+        written = await browser.get("/accounts/demo-partner/usage?model=fake-writer&outcome=ok")
+        paid = await browser.get(written.found(r'href="(/accounts/demo-partner/usage/req_[^"]+)"'))
+        assert "1.50 per 1,000,000" in paid.text and "5.00 per 1,000,000" in paid.text
+        codes = {"credit_balance_exhausted", "rate_limit_exceeded", "model_not_permitted"}
+        await until(lambda: {one["code"] for one in refused_by(demo)} == codes, within=20.0)
+        refused = refused_by(demo)
+        assert "requests refused before they ran" in (await browser.get("/accounts/demo/usage?range=7d")).text
         balances = {account["name"]: account["balance"] for account in demo.command("accounts", "list")}
         assert balances == {"demo": "10", "demo-partner": "50"}
         await browser.get(link, status=404)  # a link works once
@@ -45,3 +59,4 @@ async def test_demo_has_two_accounts_with_marked_history_that_the_audit_proves_a
         assert link_in(text) != link and 'account "demo" (balance 10)' in text
         after = demo.command("audit")
         assert (after["accounts"], after["history_lines"], after["mismatches"]) == (2, before["history_lines"], [])
+        assert refused_by(demo) == refused

@@ -147,7 +147,7 @@ async def test_reload_that_takes_a_serving_provider_out_of_service_is_refused_by
     await reloaded(gateway, 2)
     gateway.configure(MODELS.replace('plugin = "fake"', 'plugin = "openai"\nbase_url = "no-address"', 1) + ADDED)
     os.kill(gateway.pid, signal.SIGHUP)
-    await until(lambda: "all workers use the old one" in gateway.text)
+    await until(lambda: "refused the new configuration sha256:" in gateway.text)
     await until(lambda: gateway.text.count("reload failed, the old configuration stays") == 2)
     assert (await gateway.chat()).status == 200
     victim = gateway.workers[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, cast
 
@@ -59,7 +60,7 @@ async def test_refusal_of_a_configuration_that_was_replaced_changes_nothing(tmp_
     file.begin()
     first = await file.reload("b")
     await file.reload("c")
-    file.reloads.refused(first)
+    file.reloads.refused(0, first, first)
     assert file.sent == ["b", "c"]
     assert list(file.reloads.settings.models) == ["c"]
 
@@ -72,8 +73,8 @@ async def test_two_refused_configurations_lead_back_to_the_one_before_both(
     file.begin()
     fingerprints = [await file.reload("b"), await file.reload("c")]
     for number in order:
-        for _worker in range(2):
-            file.reloads.refused(fingerprints[number])
+        for worker in range(2):
+            file.reloads.refused(worker, fingerprints[number], b"")
     assert file.sent[-1] == "a"
     assert list(file.reloads.settings.models) == ["a"]
     await file.reload("b")  # what made it unusable may be gone
@@ -110,8 +111,8 @@ async def test_refusal_leads_back_to_the_last_configuration_that_every_worker_to
     half = await file.reload("c")
     file.reloads.used([taken, half])
     refused = await file.reload("d")
-    for _worker in range(2):
-        file.reloads.refused(refused)
+    for worker in range(2):
+        file.reloads.refused(worker, refused, taken)
     assert file.sent == ["b", "c", "d", "b"]
 
 
@@ -121,10 +122,31 @@ async def test_refusal_of_the_unchanged_text_that_every_worker_took_leads_to_no_
     taken = await file.reload("b")
     file.reloads.used([taken, taken])
     assert await file.reload("b") == taken
-    for _worker in range(2):
-        file.reloads.refused(taken)
+    for worker in range(2):
+        file.reloads.refused(worker, taken, taken)
     assert file.sent == ["b", "b"]
     assert list(file.reloads.settings.models) == ["b"]
+
+
+async def test_log_names_the_worker_that_serves_with_another_configuration(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = File(tmp_path / "gateway.toml")
+    file.begin()
+    taken = await file.reload("b")
+    file.reloads.used([taken, taken])
+    old = sha256(file.path.read_bytes()).hexdigest()[:12]
+    new = await file.reload("c")
+    file.reloads.refused(0, new, taken)
+    file.reloads.refused(1, taken, new)  # it used the new one, and cannot go back
+    file.reloads.refused(0, taken, taken)
+    remedy = "; correct what its line `reload failed` names, then reload"
+    assert caplog.messages[-3:] == [
+        f"worker 0 refused the new configuration sha256:{new.hex()[:12]}; all workers return to sha256:{old}{remedy}",
+        f"worker 1 could not return to the configuration sha256:{old} and still serves with sha256:{new.hex()[:12]}"
+        f"{remedy}",
+        f"worker 0 could not load the configuration sha256:{old} again and goes on with what it had loaded{remedy}",
+    ]
 
 
 class SlowGateway:
