@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from msgspec import structs
 
@@ -14,6 +14,7 @@ from gateway.history.call_pages import CallFilter, CallRow, read_calls
 from gateway.history.call_search import CallSearch, FoundCall, search_calls
 
 MOST = 10_000  # calls at once
+PAGE = 500  # calls of one of many pages: others get the thread of the database after each
 LONGEST = 400 * 86_400_000_000  # microseconds of a search over all accounts
 
 
@@ -25,11 +26,16 @@ class CallLists:
 
     async def list(self, actor: Actor, wanted: CallFilter, *, limit: int) -> list[CallRow]:
         """At most `limit` calls, the newest first. Forbidden; InvalidValue for an impossible range."""
-        if not wanted.since < wanted.until:
-            raise InvalidValue("The range must end after its beginning", param="to")
-        filters = {"account": [wanted.account], **({"user": [wanted.user]} if wanted.user else {})}
-        [user] = restricted(actor, filters).get("user", [""])
-        return await self._transactions.read(read_calls, structs.replace(wanted, user=user), limit=min(limit, MOST))
+        return await self._transactions.read(read_calls, _permitted(actor, wanted), limit=min(limit, MOST))
+
+    async def pages(self, actor: Actor, wanted: CallFilter) -> AsyncGenerator[Sequence[CallRow]]:
+        """All of them, in pages; the errors are those of `list`. Each page is a transaction of its own."""
+        wanted = _permitted(actor, wanted)
+        while page := await self._transactions.read(read_calls, wanted, limit=PAGE):
+            yield page
+            if len(page) < PAGE:
+                return
+            wanted = structs.replace(wanted, before=page[-1].seq)
 
     async def search(self, actor: Actor, wanted: CallSearch, *, limit: int) -> Sequence[FoundCall]:
         """At most `limit` calls of all accounts, the newest first; needs the scope `read` for the site."""
@@ -37,3 +43,12 @@ class CallLists:
         if not wanted.since < wanted.until <= wanted.since + LONGEST:
             raise InvalidValue("The range must end after its beginning, and at most 400 days later", param="to")
         return await self._transactions.read(search_calls, wanted, limit=min(limit, MOST))
+
+
+def _permitted(actor: Actor, wanted: CallFilter) -> CallFilter:
+    """The filter, with the user to whom the actor is restricted."""
+    if not wanted.since < wanted.until:
+        raise InvalidValue("The range must end after its beginning", param="to")
+    filters = {"account": [wanted.account], **({"user": [wanted.user]} if wanted.user else {})}
+    [user] = restricted(actor, filters).get("user", [""])
+    return structs.replace(wanted, user=user)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from gateway.admin.audit_event import changes, new_event
 from gateway.admin.keys import require_key_reader, require_key_rights
 from gateway.admin.outbox import AuditOutbox
 from gateway.admin.transactions import Transactions
-from gateway.admin.user_rows import user_by_id
+from gateway.admin.user_rows import User, user_by_id
 from gateway.amounts import format_amount
 from gateway.errors import InvalidValue, NotFound
 from gateway.ledger.periods import Every, charged_in
@@ -61,6 +62,13 @@ class MemberBudgets:
         await self._require_member(user_id, account)
         return await self._read(user_id, account)
 
+    async def of_members(self, actor: Actor, account: str, members: Sequence[User]) -> dict[str, MemberBudget]:
+        """What users have spent in an account that they are members of, by their ids; the store is asked once."""
+        for user in members:
+            require_key_reader(actor, account, user.id)
+        found = await self._read_all([user.id for user in members], account)
+        return {budget.user: budget for budget in found}
+
     async def change(
         self,
         actor: Actor,
@@ -96,23 +104,35 @@ class MemberBudgets:
         return after
 
     async def _read(self, user_id: str, account: str) -> MemberBudget:
+        [found] = await self._read_all([user_id], account)
+        return found
+
+    async def _read_all(self, user_ids: Sequence[str], account: str) -> list[MemberBudget]:
+        """Commands of one tick are one write."""
         call = self._links.link(slot(account)).call
-        fields = text_fields(await call("HGETALL", f"{slot(account)}:u:{user_id}"))
-        now = datetime.fromtimestamp(int((await call("TIME"))[0]), UTC)
-        return MemberBudget(
-            account,
-            user_id,
-            int(fields["cap"]) if "cap" in fields else None,
-            fields.get("every"),
-            int(fields.get("spent", "0")),
-            period_spent(fields, now),
-            int(fields.get("held", "0")),
-        )
+        names = [f"{slot(account)}:u:{user_id}" for user_id in user_ids]
+        (seconds, _), *replies = await asyncio.gather(call("TIME"), *(call("HGETALL", name) for name in names))
+        now = datetime.fromtimestamp(int(seconds), UTC)
+        return [
+            _budget(account, user_id, text_fields(reply), now) for user_id, reply in zip(user_ids, replies, strict=True)
+        ]
 
     async def _require_member(self, user_id: str, account: str) -> None:
         user = await self._transactions.read(user_by_id, user_id)
         if account not in user.accounts:
             raise NotFound("There is no such member")
+
+
+def _budget(account: str, user_id: str, fields: dict[str, str], now: datetime) -> MemberBudget:
+    return MemberBudget(
+        account,
+        user_id,
+        int(fields["cap"]) if "cap" in fields else None,
+        fields.get("every"),
+        int(fields.get("spent", "0")),
+        period_spent(fields, now),
+        int(fields.get("held", "0")),
+    )
 
 
 def _fields(budget: int | None, every: Every | Literal["never"] | None, clear: Collection[str]) -> dict[str, str | int]:

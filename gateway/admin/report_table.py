@@ -11,7 +11,7 @@ MARGIN = ("upstream_cost", "margin", "upstream_cost_known")
 
 
 class ReportTable:
-    """The columns and the rows of a report's document."""
+    """The columns and the rows of a report's document; `columns` and `record` do not need its rows."""
 
     def __init__(self, form: Mapping[str, Any]) -> None:
         self._form = form
@@ -26,13 +26,14 @@ class ReportTable:
 
     def records(self) -> list[dict[str, Any]]:
         """The rows without nested values."""
-        return [self._flat(row) for row in self._form["rows"]]
+        return [self.record(row) for row in self._form["rows"]]
 
     def total(self) -> dict[str, Any]:
         """The sums over all rows, as a record."""
-        return dict.fromkeys(self._form["group_by"][:1], "total") | self._flat(self._form["total"])
+        return dict.fromkeys(self._form["group_by"][:1], "total") | self.record(self._form["total"])
 
-    def _flat(self, sums: Mapping[str, Any]) -> dict[str, Any]:
+    def record(self, sums: Mapping[str, Any]) -> dict[str, Any]:
+        """A row of the document without nested values."""
         record: dict[str, Any] = dict.fromkeys(self._form["total"]["usage"], 0) | dict(sums) | sums["usage"]
         for kind in KINDS:
             times = record.pop(f"{kind}_ms") or dict.fromkeys(TIMES)

@@ -91,6 +91,10 @@ class SignIn:
         await self._limits.succeeded(f"email {user.email}", "")
         return session
 
+    async def owner_of_step(self, token: str) -> User:
+        """Whose code a second step waits for; InvalidLink."""
+        return await self._transactions.read(find_link, token, SECOND_STEP)
+
     async def owner_of_link(self, token: str) -> User:
         """Whom a link is for, without using it; InvalidLink."""
         return await self._transactions.read(find_link, token, PASSWORD)

@@ -33,6 +33,7 @@ LIFETIMES: dict[Purpose, timedelta] = {
 SIGN_IN: tuple[Purpose, ...] = ("sign_in",)
 PASSWORD: tuple[Purpose, ...] = ("sign_in", "reset")  # links that may set a password
 SECOND_STEP: tuple[Purpose, ...] = ("second_factor",)
+MOST_STEPS = 5  # second steps of a user that wait for a code
 PATH = "/sign-in/link"  # of the console
 
 
@@ -73,12 +74,17 @@ class SignInLinks:
 def insert_link(connection: Connection, user_id: str, purpose: Purpose, *, arrival: str = "") -> tuple[str, datetime]:
     """A new token and its end; links of the same user and purpose end, and expired ones are removed.
 
-    `arrival` is what a second step completes after a provider, see `arrival_of`.
+    Of second steps some stay, because two tabs may sign in at the same time. `arrival` is what a second step completes
+    after a provider, see `arrival_of`.
     """
     at, token = now(), new_token()
     expires = at + LIFETIMES[purpose] // MICROSECOND
     table = sign_in_links.c
-    replaced = sa.and_(table.user_id == user_id, sa.or_(table.purpose == purpose, table.expires_at < at))
+    same = table.purpose == purpose
+    if purpose == "second_factor":
+        newest = sa.select(table.token_hash).where(table.user_id == user_id, same).order_by(table.created_at.desc())
+        same = sa.and_(same, table.token_hash.not_in(newest.limit(MOST_STEPS - 1)))
+    replaced = sa.and_(table.user_id == user_id, sa.or_(same, table.expires_at < at))
     connection.execute(sign_in_links.delete().where(replaced))
     row = {"token_hash": token_hash(token), "user_id": user_id, "purpose": purpose, "arrival": arrival}
     connection.execute(sign_in_links.insert().values(row | {"created_at": at, "expires_at": expires}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -100,22 +100,21 @@ class Statement(Struct, frozen=True, kw_only=True, omit_defaults=True):
         form["movements"] = [_shown(movement) for movement in self.movements]
         return form
 
-    def csv_records(self) -> list[dict[str, Any]]:
+    def csv_records(self) -> Iterator[dict[str, Any]]:
         """Rows of the columns `CSV_COLUMNS`; the amounts of all rows but the last add up to that of the last."""
-        status = f"final, number {self.number}" if self.is_final else "preliminary"
-        rows: list[dict[str, Any]] = [
-            {"section": "opening balance", "at": time_text(self.since), "amount": format_amount(self.opening_balance)}
-        ]
+        opening = {"section": "opening balance", "at": time_text(self.since)}
+        yield opening | {"amount": format_amount(self.opening_balance)}
         if self.correction:
-            rows.append({"section": "correction", "amount": format_amount(self.correction)})
-        rows += [_shown(movement) for movement in self.movements]
+            yield {"section": "correction", "amount": format_amount(self.correction)}
+        yield from map(_shown, self.movements)
         if self.not_listed:
             note = f"{self.not_listed} further movements"
-            rows.append({"section": "other", "note": note, "amount": format_amount(self.not_listed_amount)})
+            yield {"section": "other", "note": note, "amount": format_amount(self.not_listed_amount)}
         for charged in self.charged:
-            rows.append({"section": "charges"} | _shown(charged) | {"amount": format_amount(-charged.amount)})
+            yield {"section": "charges"} | _shown(charged) | {"amount": format_amount(-charged.amount)}
+        status = f"final, number {self.number}" if self.is_final else "preliminary"
         closing = {"section": "closing balance", "at": time_text(self.until), "note": status}
-        return [*rows, closing | {"amount": format_amount(self.closing_balance)}]
+        yield closing | {"amount": format_amount(self.closing_balance)}
 
     @property
     def not_listed_amount(self) -> int:

@@ -118,7 +118,10 @@ class Statements:
         if not lines.last_seq and not missing:
             raise NotFound(f"Account {account!r} was opened after that month")
         names = await self._key_names(account, sorted({charged.key for charged in lines.charges}))
-        return draft_statement(account, month, lines, names, before=before, missing_lines=missing), lines
+        draft = await asyncio.to_thread(
+            draft_statement, account, month, lines, names, before=before, missing_lines=missing
+        )
+        return draft, lines
 
     async def _key_names(self, account: str, keys: Sequence[str]) -> dict[str, str]:
         """The names of keys, by id."""

@@ -47,9 +47,13 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
             "from": time_text(self.since),
             "to": time_text(self.until),
             "group_by": self.group_by,
-            "rows": [self._labels(row) | self._form(row.sums) for row in self.rows],
+            "rows": [self.row_form(row) for row in self.rows],
             "total": self.total_form,
         }
+
+    def row_form(self, row: UsageRow) -> dict[str, Any]:
+        """One of the rows in the JSON document."""
+        return self._labels(row) | self._form(row.sums)
 
     @property
     def total_form(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from gateway.admin_api.route import Route, Router
 from gateway.admin_api.table import ROUTES
 from gateway.errors import GatewayError, NotFound
 from gateway.http_server.client_address import client_address, networks
+from gateway.http_server.piecewise import RunningDownloads
 from gateway.log import AccessLog
 
 
@@ -41,6 +42,7 @@ class AdminApi:
         self.router = Router(ROUTES)
         self.root_path = services.settings.console.root_path
         self.access_log = AccessLog()
+        self.downloads = RunningDownloads()
 
     def call(self, actor: Actor | None, *, operation: str) -> Call:
         """A call by this actor."""

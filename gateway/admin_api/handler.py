@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -29,9 +29,11 @@ from gateway.errors import (
     NotFound,
     NotSignedIn,
     RequestTooLarge,
+    TooManyRequests,
     UnknownURL,
     UnsupportedContentType,
 )
+from gateway.http_server.piecewise import PieceSender
 from gateway.http_server.private_answers import METHODS, body_length, set_headers
 from gateway.log import AccessLine, gateway_log
 
@@ -124,6 +126,10 @@ class AdminHandler(PlainHandler):
     route: Route
     parameters: Mapping[str, str] = MappingProxyType({})
 
+    def initialize(self, api: AdminApi) -> None:
+        super().initialize(api)
+        self._sender = PieceSender(self)
+
     async def prepare(self) -> None:
         self._body = bytearray()
         self._refusal: Exception | None = None
@@ -176,9 +182,34 @@ class AdminHandler(PlainHandler):
             # The handler's edge: every exception becomes an answer.
             self.fail(await self._with_nearest(error))
         else:
-            self.send_document(document, self.route.status, self.route.media_type)
+            if isinstance(document, AsyncGenerator):
+                await self._send_pieces(document)
+            else:
+                self.send_document(document, self.route.status, self.route.media_type)
 
     get = head = post = put = patch = delete = options = _answer
+
+    async def _send_pieces(self, pieces: AsyncGenerator[bytes]) -> None:
+        """Send a file; the end of the connection cancels it."""
+        try:
+            with self.api.downloads.place(self.actor.name if self.actor else ""):
+                self.set_header("Content-Type", self.route.media_type)
+                is_sent = await self._sender.send(pieces)
+        except TooManyRequests as error:
+            await pieces.aclose()
+            self.fail(error)
+        except Exception as error:
+            # The headers are sent: the client learns of the failure by the end of the connection.
+            gateway_log.error("%s failed in the admin API", self.request_id, exc_info=error)
+            self.outcome = InternalError.default_code or ""
+            self._sender.cut()
+        else:
+            if is_sent:
+                self.finish()
+
+    def on_connection_close(self) -> None:
+        """The client has left: the file that it waited for ends."""
+        self._sender.client_left()
 
     async def _result(self, call: Call) -> Any:
         arguments: dict[str, Any] = dict(self.parameters)

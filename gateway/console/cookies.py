@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 from msgspec import Struct
 
 SESSION = "session"  # the token of the session
 VISITOR = "visitor"  # random, for the XSRF tokens before the sign-in
+#: Cookies of one sign-in. Two tabs may sign in at the same time, so each sign-in has its own: `of_step`.
 SECOND_STEP = "second-step"  # the token for the code after the password
 OIDC = "oidc"  # the secret of a sign-in that is under way at an identity provider
 OIDC_STEP = "oidc-step"  # its state, while the password is asked for
@@ -23,6 +25,16 @@ ACCOUNT = "account"  # the account whose pages were opened last
 SESSION_AGE = 30 * 86_400  # seconds; the server ends a session earlier if it is not used
 DELETED = -1
 LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
+
+
+def step_of(secret: str) -> str:
+    """A short name for the sign-in that has this token or state; it is no secret, and pages carry it."""
+    return sha256(secret.encode()).hexdigest()[:12]
+
+
+def of_step(name: str, step: str) -> str:
+    """The name of a cookie of one sign-in."""
+    return f"{name}-{step}"
 
 
 class NewCookie(Struct, frozen=True):

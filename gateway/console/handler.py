@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Mapping
-from contextlib import aclosing, nullcontext
+from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
 
-from tornado.iostream import StreamClosedError
 from tornado.web import RequestHandler, stream_request_body
 
 from gateway.accounts.accounts import Refused
@@ -19,7 +17,7 @@ from gateway.console.audience import check_audience
 from gateway.console.cookies import Cookies
 from gateway.console.paths import path_with
 from gateway.console.replies import Document, Download, Redirect, Reply, Stream, View
-from gateway.console.route import Route
+from gateway.console.route import Function, Route
 from gateway.console.site import Site
 from gateway.console.static_files import StaticHandler
 from gateway.console.visit import Asked, Visit
@@ -33,9 +31,12 @@ from gateway.errors import (
     NotFound,
     NotSignedIn,
     RequestTooLarge,
+    SignInRefused,
+    TooManyRequests,
     UnknownURL,
     UnsupportedContentType,
 )
+from gateway.http_server.piecewise import PieceSender
 from gateway.http_server.private_answers import METHODS, body_length, set_headers
 from gateway.log import AccessLine, gateway_log
 
@@ -64,7 +65,7 @@ class PageHandler(RequestHandler):
         self.site = site
         self.outcome, self.detail = "ok", ""
         self._body = bytearray()
-        self._sending: asyncio.Future[None] | None = None
+        self._sender = PieceSender(self)
 
     def set_default_headers(self) -> None:
         self.request_id = set_headers(self, HEADERS)
@@ -110,10 +111,13 @@ class PageHandler(RequestHandler):
         except Exception as error:
             # The handler's edge: every exception becomes a page.
             reply = self._error_page(error)
-        if isinstance(reply, Stream):
-            await self._stream(reply)
-        else:
-            self._send(reply)
+        match reply:
+            case Stream():
+                await self._stream(reply)
+            case Download():
+                await self._download(reply)
+            case _:
+                self._send(reply)
 
     get = head = post = put = patch = delete = options = _answer
 
@@ -129,7 +133,7 @@ class PageHandler(RequestHandler):
             return await self._read(route, parameters)
         visit.form = self._read_form()
         if not is_right(visit.anchor, visit.raw(FIELD) or self.request.headers.get(HEADER, "")):
-            raise Forbidden("This form is too old, or it is not from this site. Go back, reload the page, try again")
+            return await self._refuse_form(route, parameters)
         return await self._write(route, parameters)
 
     async def _admit(self, route: Route, parameters: Mapping[str, str]) -> None:
@@ -152,6 +156,25 @@ class PageHandler(RequestHandler):
             result: Reply = await route.function(self.visit, **parameters)
         return result
 
+    async def _refuse_form(self, route: Route, parameters: Mapping[str, str]) -> Reply:
+        """A form without the right token changes nothing.
+
+        A form for people who are not signed in is shown again with the right one: another tab has signed in or out.
+        """
+        if route.audience != "public" or route.form is None:
+            raise Forbidden("This form is too old, or it is not from this site. Go back, reload the page, try again")
+        return await self._again(
+            route.form, parameters, Forbidden("This form was too old, or another tab signed in or out. Send it again")
+        )
+
+    async def _again(self, form: Function, parameters: Mapping[str, str], refusal: GatewayError) -> Reply:
+        """The form once more, with what was typed and why it was refused."""
+        self.visit.error = refusal
+        self._note_outcome(refusal)
+        self.set_status(refusal.status)
+        reply: Reply = await form(self.visit, **parameters)
+        return reply
+
     async def _write(self, route: Route, parameters: Mapping[str, str]) -> Reply:
         visit = self.visit
         try:
@@ -160,11 +183,7 @@ class PageHandler(RequestHandler):
             refusal = InvalidValue(str(error)) if isinstance(error, Refused) else error
             if route.form is None or refusal.status not in CORRECTABLE:
                 raise refusal from None
-            visit.error = refusal
-            self._note_outcome(refusal)
-            self.set_status(refusal.status)
-            form: Reply = await route.form(visit, **parameters)
-            return form
+            return await self._again(route.form, parameters, refusal)
         if visit.is_signed_in:
             for doubt in await visit.store.doubts():
                 gateway_log.warning("a change in the console was made, but %s", doubt)
@@ -197,23 +216,23 @@ class PageHandler(RequestHandler):
         for name, value in error.headers().items():
             if name.lower() in ("allow", "retry-after"):
                 self.set_header(name, value)
-        text = _message(error)
-        return View("error.html", HTTPStatus(error.status).phrase, {"text": text, "request_id": self.request_id})
+        values = {
+            "text": _message(error),
+            "request_id": self.request_id,
+            "may_sign_in": isinstance(error, SignInRefused) and not self.visit.is_signed_in,
+        }
+        return View("error.html", HTTPStatus(error.status).phrase, values)
 
     def _note_outcome(self, error: GatewayError) -> None:
         self.outcome, self.detail = error.code or "error", error.log_text()
 
-    def _send(self, reply: Reply) -> None:
+    def _send(self, reply: View | Redirect | Document) -> None:
         match reply:
             case View():
                 self._send_page(reply)
             case Redirect(path):
                 self.visit.keep_notes()
                 self._send_redirect(self.site.root_path + path)
-            case Download(name, content_type, content):
-                self.set_header("Content-Type", content_type)
-                self.set_header("Content-Disposition", f'attachment; filename="{name}"')
-                self.write(content)
             case Document(content):
                 self.set_header("Content-Type", "application/json")
                 self.write(content)
@@ -225,24 +244,40 @@ class PageHandler(RequestHandler):
         self.set_header("Content-Type", "application/x-ndjson")
         self.set_header("X-Accel-Buffering", "no")  # a proxy must not collect the lines
         self.jar.write(self.set_cookie)
-        self._sending = asyncio.ensure_future(self._send_lines(reply))
-        await asyncio.wait({self._sending})
-        if self._sending.cancelled() or isinstance(self._sending.exception(), StreamClosedError):
-            return  # the browser has left
-        if (error := self._sending.exception()) is not None:
+        try:
+            if not await self._sender.send(reply.lines):
+                return  # the browser has left
+        except Exception as error:
             gateway_log.error("%s failed in the console", self.request_id, exc_info=error)
         self.finish()
 
-    async def _send_lines(self, reply: Stream) -> None:
-        async with aclosing(reply.lines) as lines:
-            async for line in lines:
-                self.write(line)
-                await self.flush()
+    async def _download(self, reply: Download) -> None:
+        """Send the file; the end of the connection cancels it."""
+        try:
+            with self.site.downloads.place(self.visit.actor.name):
+                await self._send_file(reply)
+        except TooManyRequests as error:
+            await reply.pieces.aclose()
+            self._send(self._error_page(error))
+
+    async def _send_file(self, reply: Download) -> None:
+        self.set_header("Content-Type", reply.content_type)
+        self.set_header("Content-Disposition", f'attachment; filename="{reply.name}"')
+        self.jar.write(self.set_cookie)
+        try:
+            if not await self._sender.send(reply.pieces):
+                return  # the browser has left
+        except Exception as error:
+            # The headers are sent: the browser learns of the failure by the end of the connection.
+            gateway_log.error("%s failed in the console", self.request_id, exc_info=error)
+            self._note_outcome(InternalError())
+            self._sender.cut()
+            return
+        self.finish()
 
     def on_connection_close(self) -> None:
         """The browser has left: what it waited for ends."""
-        if self._sending is not None:
-            self._sending.cancel()
+        self._sender.client_left()
 
     def _send_page(self, view: View) -> None:
         try:

@@ -26,11 +26,11 @@ class Redirect(Struct, frozen=True):
 
 
 class Download(Struct, frozen=True):
-    """A file that the browser saves."""
+    """A file that the browser saves. If the browser leaves, `pieces` is cancelled."""
 
     name: str  # letters, digits and . _ -
     content_type: str
-    content: bytes
+    pieces: AsyncGenerator[bytes]
 
 
 class Document(Struct, frozen=True):

@@ -22,6 +22,7 @@ from gateway.console.table import ROUTES
 from gateway.console.visit import Visit
 from gateway.console.xsrf import FIELD
 from gateway.http_server.client_address import client_address, is_trusted, networks
+from gateway.http_server.piecewise import RunningDownloads
 from gateway.log import AccessLog
 
 MOST_AT_ONCE = 8  # pages; more would only fill the memory, and the store with requests at one moment
@@ -38,6 +39,7 @@ class Site:
         self.files = own_files()
         self.access_log = AccessLog()
         self.playground = PlaygroundRuns()
+        self.downloads = RunningDownloads()
         self.turns = asyncio.Semaphore(MOST_AT_ONCE)  # of pages that are read
         self.root_path = services.settings.console.root_path
 

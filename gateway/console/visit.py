@@ -117,7 +117,6 @@ class Visit:
     def begin_session(self, new: NewSession) -> None:
         """Sign in with the answer."""
         self.cookies.delete(names.VISITOR)
-        self.cookies.delete(names.SECOND_STEP)
         self.cookies.set(names.SESSION, new.token, max_age=names.SESSION_AGE)
         self.user, self.session, self._actor = new.user, new.session, new.user.actor(self.asked.address)
 
@@ -172,6 +171,10 @@ class Visit:
     def query(self, name: str) -> str:
         """A parameter of the address; empty without one."""
         return self.asked.query.get(name, [""])[-1].strip()
+
+    def carried(self, name: str) -> str:
+        """What the address has, or else a hidden field of the form that was opened with it."""
+        return self.query(name) or self.text(name)
 
     def queries(self, name: str) -> list[str]:
         """All values of a parameter that can be there several times."""

@@ -7,9 +7,11 @@ import io
 import json
 from pathlib import Path
 
+import pytest
 from msgspec import structs
 
 from gateway.config.settings import Settings
+from gateway.http_server import piecewise
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.entry import Entry
 from gateway.ledger.refused import RefusedFile
@@ -42,6 +44,16 @@ async def test_report_and_statement_are_also_csv_files(api) -> None:
         refused = await a.ask("POST", "/accounts/other/statements", {"month": "2026-11"})
         assert refused.status in (404, 409), refused.document
         assert (await a.ask("GET", "/usage?group_by=nothing")).error["param"] == "group_by"
+
+
+async def test_token_gets_a_few_files_at_the_same_time(api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with api() as a:
+        await a.as_operator()
+        head = await a.ask("HEAD", "/usage/csv")
+        assert head.status == 200 and head.headers["Content-Type"].startswith("text/csv")
+        monkeypatch.setattr(piecewise, "MOST_OF_ONE", 0)
+        refused = await a.ask("GET", "/usage/csv")
+        assert (refused.status, refused.error["code"]) == (429, "rate_limit_exceeded")
 
 
 async def test_cost_of_the_operator_is_hidden_from_tokens_of_an_account(api) -> None:

@@ -24,6 +24,8 @@ PASSWORD = "correct horse battery"
 HOME = Client("127.0.0.1", "a test")
 XSRF = r'name="xsrf" value="([^"]+)"'
 
+STEP = r'name="step" value="([^"]+)"'
+
 TAG = re.compile(r"<(script|style|head)\b.*?</\1>|<[^>]*>", re.DOTALL)
 
 
@@ -51,6 +53,11 @@ class Shown:
         found = re.search(pattern, self.html)
         assert found is not None, pattern
         return unescape(found[1])
+
+    def hidden(self) -> dict[str, str]:
+        """The XSRF token of the forms, and the step of a sign-in if one is under way."""
+        step = re.search(STEP, self.html)
+        return {"xsrf": self.found(XSRF), **({"step": step[1]} if step is not None else {})}
 
     @property
     def location(self) -> str:
@@ -99,9 +106,9 @@ class Browser:
         return shown
 
     async def post(self, path: str, status: int = 303, *, page: str = "", **form: Any) -> Shown:
-        """Send a form of a page (by default of the first page that has one), with its XSRF token."""
-        token = await self.token(page)
-        shown = await self.ask("POST", path, {"xsrf": token, **form})
+        """Send a form of a page (by default of the first page that has one), with its XSRF token and its step."""
+        opened = await self.get(page or "/profile")
+        shown = await self.ask("POST", path, {**opened.hidden(), **form})
         assert shown.status == status, (shown.status, shown.text)
         return shown
 

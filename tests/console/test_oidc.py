@@ -31,6 +31,7 @@ from tests.console.identity_provider import (
 from tests.console.oidc_world import TABLE, OpenWorld, away, back, come, oidc_world, reasons, replaced
 
 __all__ = ["oidc_world"]
+CODE_PAGE = r"/sign-in/code\?step=[0-9a-f]{12}&next=%2Fprofile"
 
 
 @pytest.mark.slow
@@ -158,9 +159,9 @@ async def test_state_belongs_to_one_browser_and_one_use(oidc_world: OpenWorld) -
             assert refused.status == 403 and "begun in another browser" in refused.text
             assert "gateway-session" not in victim.cookies
         assert corp.codes  # no code was redeemed
-        cookie = browser.cookies["gateway-oidc"]
+        [(name, cookie)] = [one for one in browser.cookies.items() if one[0].startswith("gateway-oidc-")]
         assert (await browser.ask("GET", path)).status == 303  # links of other people have not ended it
-        browser.session.cookie_jar.update_cookies({"gateway-oidc": cookie}, URL(c.url))
+        browser.session.cookie_jar.update_cookies({name: cookie}, URL(c.url))
         replayed = await browser.ask("GET", path)
         assert replayed.status == 403 and "was used already" in replayed.text
 
@@ -209,7 +210,7 @@ async def test_second_factor_is_asked_for_after_the_provider(oidc_world: OpenWor
         await people.second_factor.enable(user.actor(""), secret, pyotp.TOTP(secret).at(now))
         browser = await c.browser()
         done = await come(browser, next="/profile")
-        assert done.location == "/sign-in/code?next=%2Fprofile" and "gateway-session" not in browser.cookies
+        assert re.fullmatch(CODE_PAGE, done.location) and "gateway-session" not in browser.cookies
         code = pyotp.TOTP(secret).at(now + 30)
         assert (await browser.post("/sign-in/code", page=done.location, code=code)).status == 303
         assert (await browser.get("/profile")).status == 200
@@ -227,7 +228,7 @@ async def test_user_with_a_second_factor_is_connected_only_when_the_code_was_rig
             done = await come(browser, next="/profile")
             if password:
                 done = await browser.post(done.location, page=done.location, password=password)
-            assert done.location == "/sign-in/code?next=%2Fprofile"
+            assert re.fullmatch(CODE_PAGE, done.location)
             await browser.post("/sign-in/code", 401, page=done.location, code="abcdef")
             assert await people.identities.list(ROOT, user.id) == []
             assert (await people.users.show(ROOT, user.id)).accounts == {}
@@ -315,8 +316,8 @@ async def test_changed_settings_are_used_after_a_reload(oidc_world: OpenWorld) -
         assert "redirect_uri=https%3A%2F%2Fgw.test%2Fsign-in%2Foidc%2Fcorp%2Fcallback" in shown.found(
             r'href="(http[^"]+)"'
         )
-        [cookie] = [text for text in shown.headers.getall("Set-Cookie") if "gateway-oidc=" in text]
-        assert re.match(r"__Host-gateway-oidc=[\w-]{43};", cookie)
+        [cookie] = [text for text in shown.headers.getall("Set-Cookie") if "gateway-oidc-" in text]
+        assert re.match(r"__Host-gateway-oidc-[0-9a-f]{12}=[\w-]{43};", cookie)
         assert all(flag in cookie for flag in ("HttpOnly", "SameSite=Lax", "Secure", "Max-Age=600"))
 
 

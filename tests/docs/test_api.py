@@ -86,8 +86,8 @@ def test_chat_section_names_every_finish_reason_and_the_ids_as_the_gateway_makes
     section = PAGE.split("## POST /v1/chat/completions\n", 1)[1].split("\n## ", 1)[0]
     assert all(f"`{reason}`" in section for reason in FINISH_REASONS)
     for made, told in (
-        (Ids().completion_id(), r"`(chatcmpl-)` and (\d+) letters and digits"),
-        (tool_call_id(), r"`(call_)` and (\d+) letters and\s+digits"),
+        (Ids().completion_id(), r"`(chatcmpl-)` and\s+(\d+)\s+letters and\s+digits"),
+        (tool_call_id(), r"`(call_)` and\s+(\d+)\s+letters and\s+digits"),
     ):
         found = re.search(told, section)
         assert found is not None

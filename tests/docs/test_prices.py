@@ -19,7 +19,7 @@ TEXT = re.sub(r"\s+", " ", re.sub(r"<!--.*?-->", "", PAGE, flags=re.DOTALL))
     "claim",
     [
         f"or {chat_output_limit.DEFAULT_LIMIT:,} tokens if the model has none",
-        f"at most half of the free money and at least {chat_output_limit.LEAST_OUTPUT:,} tokens",
+        f"at most half of the money that no call holds, and at least {chat_output_limit.LEAST_OUTPUT:,} tokens",
         f"if that is {chat_output_limit.MIN_OUTPUT} or more",
         f"above {usage.MAX_TOKENS:,} |",
         f"a tenth and {usage_bounds.TOKENS_ABOVE_LIMIT} tokens |",

@@ -58,14 +58,15 @@ RACED = frozenset({"changed", "other_user", "other_identity"})
 
 
 class Away(Struct, frozen=True):
-    """The browser goes to `url` with the secret `browser` in a cookie."""
+    """The browser goes to `url` with the secret `browser` in a cookie, and comes back with `state`."""
 
     url: str
+    state: str
     browser: str
     label: str
 
     def __repr__(self) -> str:
-        return "Away(url='***', browser='***')"
+        return "Away(url='***', state='***', browser='***')"
 
 
 class Entered(Struct, frozen=True):
@@ -144,7 +145,7 @@ class OidcSignIn:
         )
         begun = await self._flows.begin(flow)
         url = await provider.authorization_url(state=begun.state, nonce=nonce, verifier=verifier)
-        return Away(url, begun.browser, provider.settings.label or name)
+        return Away(url, begun.state, begun.browser, provider.settings.label or name)
 
     async def take_up(self, name: str, callback: Callback, browser: str) -> Flow:
         """The sign-in with which a browser comes back, for `finish`. NotFound; SignInRefused if it is not its own.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.admin.csv_file import csv_text
+from gateway.admin.csv_file import csv_pieces, in_pages
 from gateway.admin.report_table import ReportTable
 from gateway.admin.reports import ReportQuery, Reports
 from gateway.admin.usage_report import Report
@@ -64,9 +64,11 @@ async def usage(call: Call, query: UsageQuery) -> bytes:
     return await asyncio.to_thread(lambda: msgspec.json.encode(report.json_form()))
 
 
-async def usage_csv(call: Call, query: UsageQuery) -> bytes:
+async def usage_csv(call: Call, query: UsageQuery) -> AsyncGenerator[bytes]:
     report = await _report(call, query)
-    return await asyncio.to_thread(partial(_csv, report))
+    total = await asyncio.to_thread(lambda: report.total_form)
+    table = ReportTable({"group_by": report.group_by, "total": total})
+    return await csv_pieces(table.columns(), in_pages(table.record(report.row_form(row)) for row in report.rows))
 
 
 async def refusals(call: Call, query: RefusalsQuery) -> dict[str, Any]:
@@ -90,11 +92,6 @@ async def _report(call: Call, query: UsageQuery) -> Report:
 
 def _names(text: str) -> list[str]:
     return [name for part in text.split(",") if (name := part.strip())]
-
-
-def _csv(report: Report) -> bytes:
-    table = ReportTable(report.json_form())
-    return csv_text(table.columns(), table.records()).encode()
 
 
 ROUTES = (

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gateway.admin.csv_file import csv_text
+from gateway.admin.csv_file import csv_pieces, in_pages
 from gateway.admin.directory import StoreDirectory
 from gateway.admin.statement import CSV_COLUMNS
 from gateway.admin.statements import Statements
@@ -38,9 +39,9 @@ async def show(call: Call, account: str, month: str) -> dict[str, Any]:
     return (await (await _statements(call)).statement(call.actor, account, month)).json_form()
 
 
-async def show_csv(call: Call, account: str, month: str) -> bytes:
+async def show_csv(call: Call, account: str, month: str) -> AsyncGenerator[bytes]:
     statement = await (await _statements(call)).statement(call.actor, account, month)
-    return csv_text(CSV_COLUMNS, statement.csv_records()).encode()
+    return await csv_pieces(CSV_COLUMNS, in_pages(statement.csv_records()))
 
 
 async def _statements(call: Call) -> Statements:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import structs
+
 from gateway.admin.actor import ACCOUNT_ROLES
-from gateway.admin.csv_file import csv_text
+from gateway.admin.csv_file import csv_pieces, in_pages
 from gateway.admin.memberships import checked_account_role
 from gateway.admin.pages import page_of
 from gateway.admin.refusals import existing_account
@@ -25,6 +27,7 @@ ACCOUNT = "/accounts/{account}"
 MEMBERS = f"{ACCOUNT}/members"
 MOST_MEMBERS = 200  # on the page
 MOST_MONTHS = 24  # of statements
+MOST_CHARGED = 200  # models and keys on the page of a statement; the CSV file has all
 PERIODS = {"": "all time", "day": "a day", "week": "a week", "month": "a month"}
 
 
@@ -33,7 +36,7 @@ async def members(visit: Visit, account: str) -> Reply:
     record = await existing_account(visit.store.accounts, account)
     found = await people.memberships.list(visit.actor, account, limit=MOST_MEMBERS + 1)
     shown, more = page_of(found, MOST_MEMBERS)
-    budgets = {user.id: await people.member_budgets.show(visit.actor, user.id, account) for user in shown}
+    budgets = await people.member_budgets.of_members(visit.actor, account, shown)
     threshold = await visit.store.notifications.threshold(visit.actor, account)
     values = {
         "account": record,
@@ -105,14 +108,23 @@ async def set_threshold(visit: Visit, account: str) -> Reply:
 
 async def statement(visit: Visit, account: str, month: str) -> Reply:
     found = await _statement(visit, account, month)
-    values = {"account": account, "month": month, "statement": found, "form": found.json_form()}
+    shown, more = page_of(found.charged, MOST_CHARGED)
+    form = structs.replace(found, charged=[], movements=[]).json_form()
+    values = {
+        "account": account,
+        "month": month,
+        "statement": found,
+        "form": form,
+        "charged": shown,
+        "has_more": more is not None,
+    }
     return View("statement.html", f"Statement of {month}", values)
 
 
 async def statement_csv(visit: Visit, account: str, month: str) -> Reply:
     found = await _statement(visit, account, month)
-    text = csv_text(CSV_COLUMNS, found.csv_records())
-    return Download(f"statement-{account}-{month}.csv", "text/csv; charset=utf-8", text.encode())
+    pieces = await csv_pieces(CSV_COLUMNS, in_pages(found.csv_records()))
+    return Download(f"statement-{account}-{month}.csv", "text/csv; charset=utf-8", pieces)
 
 
 async def running_calls(visit: Visit, account: str) -> Reply:

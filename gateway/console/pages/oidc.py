@@ -7,7 +7,7 @@ from gateway.admin.oidc.sign_in import Connected, PasswordNeeded
 from gateway.console import cookies as names
 from gateway.console.pages.sign_in import enter
 from gateway.console.pages.sign_in import form as sign_in_form
-from gateway.console.paths import own_path
+from gateway.console.paths import HOME, own_path, path_with
 from gateway.console.replies import Redirect, Reply, View
 from gateway.console.route import Route
 from gateway.console.visit import Visit
@@ -35,37 +35,40 @@ async def leave_for(visit: Visit, *, path: str, invitation: str = "", connects: 
         away = await oidc.begin(visit.text("provider"), address, path=path, invitation=invitation, connects=connects)
     except NotFound:
         raise InvalidValue("There is no such sign-in service", param="provider") from None
-    visit.cookies.set(names.OIDC, away.browser, max_age=AGE)
+    visit.cookies.set(names.of_step(names.OIDC, names.step_of(away.state)), away.browser, max_age=AGE)
     return View("oidc_leave.html", "Sign in", {"address": away.url, "label": away.label})
 
 
 async def callback(visit: Visit, provider: str) -> Reply:
     came = Callback(visit.query("state"), visit.query("code"), visit.query("error"), visit.query("iss"))
-    oidc = (await visit.people()).oidc
-    flow = await oidc.take_up(provider, came, visit.cookies.get(names.OIDC))
-    visit.cookies.delete(names.OIDC)  # only now: the link of somebody else ends no sign-in that is under way
+    oidc, cookie = (await visit.people()).oidc, names.of_step(names.OIDC, names.step_of(came.state))
+    flow = await oidc.take_up(provider, came, visit.cookies.get(cookie))
+    visit.cookies.delete(cookie)  # only now: the link of somebody else ends no sign-in that is under way
     user_id = visit.person.id if visit.is_signed_in else ""
     reply = await oidc.finish(flow, came, visit.client, signed_in=user_id)
     if isinstance(reply, Connected):
         visit.note(f"You can sign in with {reply.label} now.")
         return Redirect(PROFILE)
     if isinstance(reply, PasswordNeeded):
-        visit.cookies.set(names.OIDC, reply.browser, max_age=AGE)
-        visit.cookies.set(names.OIDC_STEP, reply.state, max_age=AGE)
-        return Redirect(PASSWORD)
+        step = names.step_of(reply.state)
+        visit.cookies.set(names.of_step(names.OIDC, step), reply.browser, max_age=AGE)
+        visit.cookies.set(names.of_step(names.OIDC_STEP, step), reply.state, max_age=AGE)
+        return Redirect(path_with(PASSWORD, step=step))
     return await enter(visit, reply.begun, reply.path)
 
 
 async def password_form(visit: Visit) -> Reply:
-    state = visit.cookies.get(names.OIDC_STEP)
+    state, browser = (visit.cookies.get(name) for name in _cookies(visit))
     if not state:
         return Redirect("/sign-in")
-    email = await (await visit.people()).oidc.email_to_confirm(state, visit.cookies.get(names.OIDC))
-    return View("oidc_password.html", "Your password, once", {"email": email})
+    email = await (await visit.people()).oidc.email_to_confirm(state, browser)
+    if visit.is_signed_in and visit.person.email == email:  # in another tab
+        return Redirect(HOME)
+    return View("oidc_password.html", "Your password, once", {"email": email, "step": visit.carried("step")})
 
 
 async def password(visit: Visit) -> Reply:
-    state, browser = visit.cookies.get(names.OIDC_STEP), visit.cookies.get(names.OIDC)
+    state, browser = (visit.cookies.get(name) for name in _cookies(visit))
     if not state:
         return Redirect("/sign-in")
     oidc = (await visit.people()).oidc
@@ -73,9 +76,15 @@ async def password(visit: Visit) -> Reply:
         entered = await oidc.with_password(state, browser, visit.raw("password"), visit.client)
     except SignInFailed:
         raise SignInFailed("The password is wrong") from None
-    for name in (names.OIDC, names.OIDC_STEP):
+    for name in _cookies(visit):
         visit.cookies.delete(name)
     return await enter(visit, entered.begun, entered.path)
+
+
+def _cookies(visit: Visit) -> tuple[str, str]:
+    """The names of the cookies with the state and the secret of the sign-in that asks for the password."""
+    step = visit.carried("step")
+    return names.of_step(names.OIDC_STEP, step), names.of_step(names.OIDC, step)
 
 
 ROUTES = (

@@ -17,7 +17,7 @@ CODE = "/sign-in/code"
 
 
 async def form(visit: Visit) -> Reply:
-    target = own_path(visit.query("next") or visit.text("next"))
+    target = own_path(visit.carried("next"))
     if visit.is_signed_in:
         return Redirect(target)
     people = await visit.people()
@@ -40,21 +40,34 @@ async def sign_in(visit: Visit) -> Reply:
 
 
 async def code_form(visit: Visit) -> Reply:
-    if not visit.cookies.get(names.SECOND_STEP):
-        return Redirect("/sign-in")
-    return View("sign_in_code.html", "Code", {"next": own_path(visit.query("next") or visit.text("next"))})
+    target, step = own_path(visit.carried("next")), visit.carried("step")
+    token = visit.cookies.get(names.of_step(names.SECOND_STEP, step))
+    if not token or await _is_in(visit, token):
+        return Redirect(path_with("/sign-in", next=target if target != HOME else ""))
+    return View("sign_in_code.html", "Code", {"next": target, "step": step})
+
+
+async def _is_in(visit: Visit, token: str) -> bool:
+    """Whether the person has signed in already, in another tab."""
+    if not visit.is_signed_in:
+        return False
+    try:
+        return (await (await visit.people()).sign_in.owner_of_step(token)).id == visit.person.id
+    except InvalidLink:
+        return True
 
 
 async def code(visit: Visit) -> Reply:
-    people = await visit.people()
+    people, cookie = await visit.people(), names.of_step(names.SECOND_STEP, visit.carried("step"))
     try:
-        session = await people.sign_in.with_code(visit.cookies.get(names.SECOND_STEP), visit.text("code"), visit.client)
+        session = await people.sign_in.with_code(visit.cookies.get(cookie), visit.text("code"), visit.client)
     except SignInFailed:
         raise SignInFailed("The code is wrong, or it was used already: wait for the next one") from None
     except InvalidLink:
-        visit.cookies.delete(names.SECOND_STEP)
+        visit.cookies.delete(cookie)
         visit.note("The code was asked for too long ago. Sign in again.")
         return Redirect("/sign-in")
+    visit.cookies.delete(cookie)
     return await enter(visit, session, own_path(visit.text("next")))
 
 
@@ -97,8 +110,9 @@ async def sign_out(visit: Visit) -> Reply:
 async def enter(visit: Visit, begun: NewSession | SecondStep, path: str) -> Reply:
     """Begin the session, or ask for the code. A session that the browser had before ends: its id is never used on."""
     if isinstance(begun, SecondStep):
-        visit.cookies.set(names.SECOND_STEP, begun.token, max_age=CODE_AGE)
-        return Redirect(CODE if path == HOME else path_with(CODE, next=path))
+        step = names.step_of(begun.token)
+        visit.cookies.set(names.of_step(names.SECOND_STEP, step), begun.token, max_age=CODE_AGE)
+        return Redirect(path_with(CODE, step=step, next=path if path != HOME else ""))
     if visit.session is not None:
         await (await visit.people()).sessions.end(visit.actor, visit.session.id)
     visit.begin_session(begun)

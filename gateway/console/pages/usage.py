@@ -11,7 +11,7 @@ from msgspec import Struct
 from gateway.accounts.keys import KeyRecord
 from gateway.admin.call_details import CallReader
 from gateway.admin.call_lists import CallLists
-from gateway.admin.csv_file import csv_text
+from gateway.admin.csv_file import csv_pieces
 from gateway.admin.pages import page_of
 from gateway.admin.reports import Reports, restricted
 from gateway.admin.times import from_micros, to_micros
@@ -33,7 +33,6 @@ CSV = (
     "at", "request_id", "key", "model", "served_model", "provider", "endpoint", "outcome", "tokens_in", "tokens_out",
     "amount", "uncollected", "estimated", "attempts", "duration_ms", "first_token_ms", "tags",
 )  # fmt: skip
-MOST_CSV = 10_000  # calls in one file
 #: Buckets of usage in words.
 BUCKETS = {
     "in_text": "Input",
@@ -135,10 +134,11 @@ async def usage_csv(visit: Visit, account: str) -> Reply:
     chosen = chosen_range(visit)
     if visit.error is not None:
         raise visit.error
-    calls = await _calls(visit, chosen, limit=MOST_CSV)
-    text = csv_text(CSV, (_record(call) for call in calls))
+    lists = CallLists((await visit.people()).transactions)
+    pages = lists.pages(visit.actor, _filter(visit, chosen))
+    pieces = await csv_pieces(CSV, (map(_record, calls) async for calls in pages))
     name = f"usage-{account}-{chosen.since:%Y%m%d}-{chosen.until:%Y%m%d}.csv"
-    return Download(name, "text/csv; charset=utf-8", text.encode())
+    return Download(name, "text/csv; charset=utf-8", pieces)
 
 
 async def show(visit: Visit, account: str, request_id: str) -> Reply:
@@ -161,15 +161,19 @@ async def show(visit: Visit, account: str, request_id: str) -> Reply:
 
 
 async def _calls(visit: Visit, chosen: Range, *, limit: int) -> list[CallRow]:
+    lists = CallLists((await visit.people()).transactions)
+    return await lists.list(visit.actor, _filter(visit, chosen), limit=limit)
+
+
+def _filter(visit: Visit, chosen: Range) -> CallFilter:
     before = visit.query("before")
-    wanted = CallFilter(
+    return CallFilter(
         account=visit.account,
         since=to_micros(chosen.since),
         until=to_micros(chosen.until),
         before=int(before) if before.isascii() and before.isdigit() and len(before) < 18 else 0,
         **{name: visit.query(name) for name in FILTERS},
     )
-    return await CallLists((await visit.people()).transactions).list(visit.actor, wanted, limit=limit)
 
 
 def _record(call: CallRow) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""Answers that are sent in pieces, as fast as the client takes them.
+
+A piece is asked for when the one before is on its way, so that an answer of any length needs the memory of one piece.
+The work ends when the client leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+from typing import Any
+
+from tornado.iostream import StreamClosedError
+from tornado.web import RequestHandler
+
+from gateway.errors import TooManyRequests
+
+MOST_OF_ONE = 4  # files that one person or token gets at the same time: a client that does not read keeps its piece
+
+
+class PieceSender:
+    """Sends the body of one answer. `on_connection_close` of its handler calls `client_left`."""
+
+    def __init__(self, handler: RequestHandler) -> None:
+        self._handler = handler
+        self._sending: asyncio.Future[None] | None = None
+
+    async def send(self, pieces: AsyncGenerator[bytes]) -> bool:
+        """Write and close the pieces. False if the client has left; an error of `pieces` is raised."""
+        self._sending = asyncio.ensure_future(self._write(pieces))
+        await asyncio.wait({self._sending})
+        if self._sending.cancelled():
+            return False
+        try:
+            self._sending.result()
+        except StreamClosedError:
+            return False
+        return True
+
+    def client_left(self) -> None:
+        """End the work."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+    def cut(self) -> None:
+        """Reset the connection, so that no client takes the body for whole: without chunks its end is a plain close."""
+        connection: Any = self._handler.request.connection  # Tornado's HTTP1Connection
+        stream = connection.stream
+        if stream.closed():
+            return
+        stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        stream.close()
+
+    async def _write(self, pieces: AsyncGenerator[bytes]) -> None:
+        async with aclosing(pieces):
+            if self._handler.request.method == "HEAD":
+                await self._handler.flush()  # the headers; the length is not known
+                return
+            async for piece in pieces:
+                self._handler.write(piece)
+                await self._handler.flush()
+
+
+class RunningDownloads:
+    """The files that a process sends now, counted by who gets them."""
+
+    def __init__(self) -> None:
+        self._running: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return self._running.total()
+
+    @contextmanager
+    def place(self, who: str) -> Iterator[None]:
+        """Count a file while it is sent; TooManyRequests."""
+        if self._running[who] >= MOST_OF_ONE:
+            raise TooManyRequests(f"You have {MOST_OF_ONE} downloads running; wait for one of them")
+        self._running[who] += 1
+        try:
+            yield
+        finally:
+            self._running[who] -= 1
+            self._running += Counter()  # forgets those without files
