@@ -19,6 +19,7 @@ from pathlib import Path
 import hypothesis
 import msgspec
 import pytest
+from redis.utils import get_lib_version
 from tornado.ioloop import IOLoop
 
 from gateway.accounts.accounts import Accounts
@@ -31,11 +32,14 @@ from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
 from gateway.ledger import Ledger
 from gateway.log import stderr
+from gateway.plugins.loader import load_plugins
 from gateway.runtime.gateway import Gateway
 from gateway.store import EmbeddedServer, Store
 from tests import quick
 from tests.benchmarks_package import make_importable
 from tests.migrated_once import filled_once, migrated_once
+from tests.plugins_once import loaded_once
+from tests.shared_bytecode import share_bytecode
 from tests.world import OpenWorld, open_world
 
 PEPPER = b"a pepper for tests, nowhere else used"
@@ -53,12 +57,13 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Prepare the collection of tests; see `tests.quick`."""
+    """Prepare the collection of tests; see `tests.quick` and `tests.shared_bytecode`."""
     gc.disable()  # until all tests are collected: with so many new objects it would take a third of that time
     quick.is_on = config.option.markexpr == "not slow"
     hypothesis.settings.register_profile("quick", max_examples=quick.examples(100))
     if quick.is_on:
         hypothesis.settings.load_profile("quick")
+    share_bytecode(config)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -130,9 +135,11 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def computed_once() -> Iterator[None]:
-    """Compute once in each process what does not change: which plugins are installed, and what the migrations do."""
+    """Compute once in each process what does not change: which packages are installed, and what the migrations do."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("redis.utils.get_lib_version", cache(get_lib_version))
         patch.setattr("gateway.plugins.loader.entry_points", cache(entry_points))
+        patch.setattr("gateway.runtime.gateway.load_plugins", loaded_once(load_plugins))
         patch.setattr("alembic.command.upgrade", upgrade := migrated_once())
         patch.setattr("gateway.database.engine._migrate", filled_once(upgrade))
         yield
@@ -150,7 +157,7 @@ def store(io_loop: IOLoop, valkey: Path) -> Iterator[Store]:
 
     async def opened() -> Store:
         store = await Store.open(valkey, timeout=20.0)
-        await store.client.flushall()
+        await store.links[0].call("FLUSHALL")  # not by `client`: it takes longer to make than the rest of this
         return store
 
     store = io_loop.run_sync(opened)

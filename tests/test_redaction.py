@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway import redaction
 from gateway.log import redact
 from gateway.plugins.upstream_errors import clean, error_of_answer
+from tests import quick
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -82,7 +83,7 @@ PIECES = (
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
-@settings(max_examples=2000)
+@settings(max_examples=quick.examples(2000))
 def test_text_that_a_pattern_does_not_read_has_no_match_of_it(text: str) -> None:
     folded = redaction._folded(text)
     for pattern, parts in (

@@ -102,7 +102,7 @@ async def open_world(where: str | Path, **groups: GroupLimits) -> AsyncIterator[
     """A world on the store at a socket or a URL, emptied first."""
     store = await Store.open(where, timeout=20.0)
     try:
-        await store.client.flushall()
+        await store.links[0].call("FLUSHALL")
         yield World(store, groups)
     finally:
         await store.close()

@@ -263,7 +263,17 @@ DENSE = {
 }
 
 
-@pytest.mark.parametrize("case", DENSE)
+# Those of 32 MiB with many values take the longest; a quick run has the others.
+QUICK = {
+    "1 MiB of unknown objects",
+    "1 MiB of bad messages",
+    "1 MiB of parts",
+    "32 MiB of brackets",
+    "32 MiB of one text",
+}
+
+
+@pytest.mark.parametrize("case", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in DENSE])
 async def test_dense_body_does_not_hold_the_event_loop(
     address: tuple[str, int], bearer: dict[str, str], gateway: Gateway, case: str
 ) -> None:

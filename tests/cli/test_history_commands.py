@@ -297,6 +297,7 @@ def test_archive_that_does_not_begin_at_the_first_line_is_refused(acme: Terminal
     assert "the database begins after line 6" in acme.refused("history", "import-archive", str(file))
 
 
+@pytest.mark.slow
 def test_history_moves_to_postgresql(acme: Terminal, valkey: Path, history: Database, postgres, monkeypatch) -> None:
     if postgres is None or sys.version_info >= (3, 12):
         pytest.skip("no PostgreSQL server")
@@ -346,6 +347,7 @@ def test_archive_closes_a_gap_after_the_lines_of_the_database(acme: Terminal, va
     acme.ok("audit")
 
 
+@pytest.mark.slow
 def test_check_accepts_an_empty_database_and_warns_of_an_older_one(terminal: Terminal, postgres, monkeypatch) -> None:
     if postgres is None or sys.version_info >= (3, 12):
         pytest.skip("no PostgreSQL server")

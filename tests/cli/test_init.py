@@ -46,7 +46,7 @@ def local_server(answers: dict[str, Any]) -> Iterator[int]:
             """Nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield server.server_port
     server.shutdown()
     server.server_close()

@@ -37,7 +37,7 @@ class Hook(BaseHTTPRequestHandler):
 def hook() -> Iterator[Any]:
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Hook)
     server.events, server.status = [], 200
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
     server.shutdown()

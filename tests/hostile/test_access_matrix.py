@@ -96,47 +96,44 @@ SECRET_MODEL = GOOD.replace(b"m1", b"secret")
 UNKNOWN_MODEL = GOOD.replace(b"m1", b"nobody-knows")
 BAD_SHAPE = b'{"model": "m1", "messages": [{"role": "user", "content": "Hi"}], "temperature": 9}'
 BAD_JSON = b'{"model": "m1"'
+# Requests that are wrong in several ways, and the error of the first check that finds one.
+WRONG = [
+    # route and method before content type, JSON, shape and model
+    (BAD_JSON, "text/plain", "/v1/nope", "POST", (404, "unknown_url")),
+    (BAD_JSON, "text/plain", "/v1/models", "POST", (405, "method_not_allowed")),
+    # content type before JSON before shape
+    (BAD_JSON, "text/plain", "/v1/chat/completions", "POST", (415, "unsupported_content_type")),
+    (BAD_SHAPE, "text/plain", "/v1/chat/completions", "POST", (415, "unsupported_content_type")),
+    (BAD_SHAPE[:-1], "application/json", "/v1/chat/completions", "POST", (400, "invalid_json")),
+    # shape before model
+    (BAD_SHAPE.replace(b"m1", b"nobody-knows"), "application/json", "/v1/chat/completions", "POST",
+     (400, "decimal_above_max_value")),
+    (BAD_SHAPE.replace(b"m1", b"secret"), "application/json", "/v1/chat/completions", "POST",
+     (400, "decimal_above_max_value")),
+    (UNKNOWN_MODEL, "application/json", "/v1/chat/completions", "POST", (403, "model_not_permitted")),
+    (SECRET_MODEL, "application/json", "/v1/chat/completions", "POST", (403, "model_not_permitted")),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("body", "media", "path", "method", "expected"),
-    [
-        # route and method before content type, JSON, shape and model
-        (BAD_JSON, "text/plain", "/v1/nope", "POST", (404, "unknown_url")),
-        (BAD_JSON, "text/plain", "/v1/models", "POST", (405, "method_not_allowed")),
-        # content type before JSON before shape
-        (BAD_JSON, "text/plain", "/v1/chat/completions", "POST", (415, "unsupported_content_type")),
-        (BAD_SHAPE, "text/plain", "/v1/chat/completions", "POST", (415, "unsupported_content_type")),
-        (BAD_SHAPE[:-1], "application/json", "/v1/chat/completions", "POST", (400, "invalid_json")),
-        # shape before model
-        (BAD_SHAPE.replace(b"m1", b"nobody-knows"), "application/json", "/v1/chat/completions", "POST",
-         (400, "decimal_above_max_value")),
-        (BAD_SHAPE.replace(b"m1", b"secret"), "application/json", "/v1/chat/completions", "POST",
-         (400, "decimal_above_max_value")),
-        (UNKNOWN_MODEL, "application/json", "/v1/chat/completions", "POST", (403, "model_not_permitted")),
-        (SECRET_MODEL, "application/json", "/v1/chat/completions", "POST", (403, "model_not_permitted")),
-    ],
-)  # fmt: skip
 @pytest.mark.parametrize("key", ["good", "unknown", "revoked", "closed", "spent"])
 async def test_earlier_checks_are_reported_first(
-    client: Client, accounts: Accounts, keys: Keys, store: Store, upstream: FakeUpstream,
-    *, body: bytes, media: str, path: str, method: str, expected: tuple[int, str], key: str,
-) -> None:  # fmt: skip
+    client: Client, accounts: Accounts, keys: Keys, store: Store, upstream: FakeUpstream, key: str
+) -> None:
     """The key comes before everything; rates and money come after everything else."""
     bad = await credentials(accounts, keys, store)
     await accounts.create("broke", balance=1)
-    spent = (await keys.create("broke", name="k", rpm=1)).text
-    good = (await keys.create("acme", name="good")).text
-    text, wanted = {
-        "good": (good, expected),
-        "spent": (spent, expected),
+    text, refusal = {
+        "good": ((await keys.create("acme", name="good")).text, None),
+        "spent": ((await keys.create("broke", name="k", rpm=1)).text, None),
         "unknown": (bad["unknown"][0], (401, "invalid_api_key")),
         "revoked": (bad["revoked"][0], (401, "invalid_api_key")),
         "closed": (bad["disabled account"][0], (403, "insufficient_permissions")),
     }[key]
-    headers = {"Authorization": f"Bearer {text}", "Content-Type": media}
-    async with client.request(method, path, headers=headers, data=body) as response:
-        assert (response.status, (await response.json())["error"]["code"]) == wanted
+    for body, media, path, method, expected in WRONG:
+        headers = {"Authorization": f"Bearer {text}", "Content-Type": media}
+        async with client.request(method, path, headers=headers, data=body) as response:
+            found = response.status, (await response.json())["error"]["code"]
+        assert found == (refusal or expected), (body, media, path)
     assert not upstream.seen
 
 

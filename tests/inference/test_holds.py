@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -127,9 +129,9 @@ class Payer:
     def __init__(self, accounts: Accounts, keys: Keys, client: Client) -> None:
         self.accounts, self.keys, self.client = accounts, keys, client
 
-    async def open(self, balance: int, *, group: str = "default", **key: Any) -> None:
-        await self.accounts.create("payer", balance=balance, group=group)
-        text = (await self.keys.create("payer", **key)).text
+    async def open(self, balance: int, *, name: str = "payer", group: str = "default", **key: Any) -> None:
+        await self.accounts.create(name, balance=balance, group=group)
+        text = (await self.keys.create(name, **key)).text
         self.client.headers = {"Authorization": f"Bearer {text}", "Content-Type": "application/json"}
 
     async def left(self) -> int:
@@ -710,8 +712,11 @@ async def test_limited_stream_shorter_than_its_limit_does_not_extend_its_hold(
 # Explained -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("limit", [None, 1500, 30])
+def always(quote: Quote) -> Callable[[object], Quote]:
+    """Makes the same quote at any prices."""
+    return lambda _: quote
+
+
 @pytest.mark.parametrize("model", ["strict", "clamp", "clamp-unknown", "strict-unknown"])
 @pytest.mark.parametrize(("balance", "budget"), [(500, None), (5000, 300), (10, None), (5000, 12)])
 async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
@@ -721,8 +726,6 @@ async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
     monkeypatch: pytest.MonkeyPatch,
     *,
     model: str,
-    stream: bool,
-    limit: int | None,
     balance: int,
     budget: int | None,
 ) -> None:
@@ -737,23 +740,28 @@ async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
             asked[0] = chat.clamp(quote, hold.amount) or quote
         return hold
 
-    await payer.open(balance * TOKEN, budget=None if budget is None else budget * TOKEN)
-    (key,) = await payer.keys.list("payer")
-    body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
-    body |= {"max_tokens": limit} if limit else {}
-    sent = json.dumps(body | ({"stream": True} if stream else {}))
-    tokens = chat_prompt(decode_chat_request(sent.encode())).tokens
-    quote = chat.quote_size(found, RequestSize(tokens=tokens, max_tokens=limit, stream=stream))
-    told = await explain(
-        gateway.store, gateway.ledger, key_id=key.id, quote=lambda _: quote, lowerable=chat.lowerable, clamp=chat.clamp
-    )
     monkeypatch.setattr(Ledger, "admit", noted)
-    if stream:
-        response, _, _ = await client.stream(**body)
-    else:
-        response, _ = await client.chat(**body)
-    assert told.admitted == (response.status == 200)
-    assert (told.hold, told.tokens) == (format_amount(asked[0].hold), asked[0].tokens)
+    for stream, limit in product([False, True], [None, 1500, 30]):
+        asked.clear()
+        name = f"payer-{stream:d}-{limit or 0}"
+        await payer.open(balance * TOKEN, name=name, budget=None if budget is None else budget * TOKEN)
+        (key,) = await payer.keys.list(name)
+        body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
+        body |= {"max_tokens": limit} if limit else {}
+        sent = json.dumps(body | ({"stream": True} if stream else {}))
+        tokens = chat_prompt(decode_chat_request(sent.encode())).tokens
+        size = chat.quote_size(found, RequestSize(tokens=tokens, max_tokens=limit, stream=stream))
+        told = await explain(
+            gateway.store,
+            gateway.ledger,
+            key_id=key.id,
+            quote=always(size),
+            lowerable=chat.lowerable,
+            clamp=chat.clamp,
+        )
+        response, *_ = await (client.stream if stream else client.chat)(**body)
+        assert told.admitted == (response.status == 200), (stream, limit)
+        assert (told.hold, told.tokens) == (format_amount(asked[0].hold), asked[0].tokens), (stream, limit)
 
 
 # Price and tier ------------------------------------------------------------------------------------------------------

@@ -275,7 +275,7 @@ async def test_wrong_key_is_an_operator_error_and_is_not_shown() -> None:
 # As a plugin ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("api_version", ["", OLD])
+@pytest.mark.parametrize("api_version", ["", pytest.param(OLD, marks=pytest.mark.slow)])
 def test_azure_conforms(api_version: str) -> None:
     options = {"endpoint": "{upstream}", "api_key": Secret("literal", KEY), "api_version": api_version}
     upstream = FakeUpstream(azure)

@@ -103,7 +103,10 @@ def test_presets_name_only_existing_fields(preset: str) -> None:
     assert set(quirks.instead.get("reasoning_effort", {})) <= set(EFFORTS)
 
 
-@pytest.mark.parametrize("preset", ["mistral", "deepseek", "groq"])  # those that rewrite the most
+# Those that rewrite the most; each takes a second and a half.
+@pytest.mark.parametrize(
+    "preset", ["mistral", *(pytest.param(one, marks=pytest.mark.slow) for one in ("deepseek", "groq"))]
+)
 def test_presets_conform(preset: str) -> None:
     options = {"base_url": "{upstream}/v1", "preset": preset, "api_key": Secret("literal", KEY)}
     assert "cut_stream_never_looks_whole" in check_provider(OpenAIProvider, options=options, upstream=FakeUpstream())

@@ -402,7 +402,7 @@ USER = b'{"model":"x","messages":[{"role":"user","content":""}],'
     (b'{"model":"x","messages":[', b"{}", b"]}"),
     (USER + b'"u":[', b"[]", b"]}"),
     (USER + b'"stop":[', b'"a"', b"]}"),
-    (USER, b'"%x":0', b"}"),
+    pytest.param(USER, b'"%x":0', b"}", marks=pytest.mark.slow),
 ], ids=["messages", "unknown value", "stop", "unknown names"])  # fmt: skip
 def test_millions_of_tiny_values_are_refused_before_they_become_objects(start, value, end):
     import tracemalloc

@@ -21,6 +21,7 @@ SECRET = "sk-canary-9f2c41"
 OPENAI: dict[str, Any] = {"base_url": "{upstream}/v1", "api_key": Secret("literal", SECRET)}
 
 
+@pytest.mark.slow  # a quick run has the same check in test_conformance_kit_endpoints.py
 def test_openai_conforms() -> None:
     passed = check_provider(OpenAIProvider, options=OPENAI, upstream=FakeUpstream())
     assert {"stream_is_sound", "cut_stream_never_looks_whole", "cancelling_closes_the_upstream"} <= set(passed)

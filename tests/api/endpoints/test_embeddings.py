@@ -321,7 +321,13 @@ async def test_fallback_without_embeddings_is_never_called(client: Client, upstr
         ),
         (Reply.error(400, "blocked by the content policy"), 400, "content_filter", "input"),
         (Reply.error(401, "bad key sk-upstream-canary-0123456789"), 502, "upstream_auth_error", None),
-        (Reply.json({"error": {"message": "overloaded"}}), 503, "server_is_overloaded", None),
+        pytest.param(  # after its retries
+            Reply.json({"error": {"message": "overloaded"}}),
+            503,
+            "server_is_overloaded",
+            None,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 async def test_upstream_errors_are_mapped_and_cost_nothing(

@@ -210,7 +210,7 @@ async def test_comments_keep_the_connection_alive_during_silence(client: Client)
         ({"stream_format": "chunks"}, "invalid_value", "stream_format"),
         ({"instructions": "x" * 4097}, "string_above_max_length", "instructions"),
         ({"model": ""}, "empty_string", "model"),
-        ({"model": "late", "voice": "nobody"}, "invalid_value", "voice"),
+        pytest.param({"model": "late", "voice": "nobody"}, "invalid_value", "voice", marks=pytest.mark.slow),
         ({"model": "late", "response_format": "flac"}, "unsupported_value", "response_format"),
         ({"model": "chat"}, "unsupported_parameter", "model"),
     ],
