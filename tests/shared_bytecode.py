@@ -58,7 +58,7 @@ class Part:
         if collector.path == TESTS and isinstance(collector, pytest.Directory) and report.passed:
             nodes = report.result
             self._order = {node.path: place for place, node in enumerate(nodes)}
-            start = _start([_size(node.path) for node in nodes], self._share)
+            start = start_of([_size(node.path) for node in nodes], self._share)
             report.result = [*nodes[start:], *nodes[:start]]
         return report
 
@@ -68,7 +68,7 @@ class Part:
         items.sort(key=lambda item: self._order.get(_top(item.path), -1))
 
 
-def _start(sizes: list[int], share: float) -> int:
+def start_of(sizes: list[int], share: float) -> int:
     """The index of the first element that begins at this share of the sum or after it; 0 if there is none."""
     before = [sum(sizes[:place]) for place in range(len(sizes))]
     return next((place for place, size in enumerate(before) if size >= share * sum(sizes)), 0)

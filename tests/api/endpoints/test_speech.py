@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.accounts.accounts import Accounts
+from gateway.accounts.accounts import Account, Accounts
 from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.config.loader import parse
@@ -210,7 +210,6 @@ async def test_comments_keep_the_connection_alive_during_silence(client: Client)
         ({"stream_format": "chunks"}, "invalid_value", "stream_format"),
         ({"instructions": "x" * 4097}, "string_above_max_length", "instructions"),
         ({"model": ""}, "empty_string", "model"),
-        pytest.param({"model": "late", "voice": "nobody"}, "invalid_value", "voice", marks=pytest.mark.slow),
         ({"model": "late", "response_format": "flac"}, "unsupported_value", "response_format"),
         ({"model": "chat"}, "unsupported_parameter", "model"),
     ],
@@ -223,6 +222,23 @@ async def test_invalid_requests_name_the_field_and_hold_and_send_nothing(
     assert upstream.seen == []
     account = await accounts.show("acme")
     assert (account.balance, account.held) == (10 * NANO, 0)
+
+
+@pytest.mark.slow
+async def test_voice_that_the_provider_does_not_have_is_named_and_costs_nothing(
+    client: Client, upstream: FakeUpstream, accounts: Accounts
+) -> None:
+    """The provider refuses it after the hold was taken."""
+
+    async def released() -> Account | None:
+        account = await accounts.show("acme")
+        return account if account.held == 0 else None
+
+    status, error = await refused(client, model="late", voice="nobody")
+    assert (status, error["code"], error["param"]) == (400, "invalid_value", "voice")
+    assert upstream.seen == []
+    account = await until(released)
+    assert account.balance == 10 * NANO
 
 
 @pytest.mark.parametrize("field", ["model", "input", "voice"])
