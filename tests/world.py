@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -102,7 +103,7 @@ async def open_world(where: str | Path, **groups: GroupLimits) -> AsyncIterator[
     """A world on the store at a socket or a URL, emptied first."""
     store = await Store.open(where, timeout=20.0)
     try:
-        await store.links[0].call("FLUSHALL")
+        await asyncio.gather(*(link.call("FLUSHALL") for link in store.links))
         yield World(store, groups)
     finally:
         await store.close()

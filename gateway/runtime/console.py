@@ -34,7 +34,7 @@ from gateway.runtime.pid_file import ask_reload
 from gateway.runtime.questions import Questions
 from gateway.store import Store, StoreSetupError
 
-NICENESS = 7  # pages wait for calls; with 10, a page of a machine at full load took a second
+NICENESS = 5  # pages wait for calls; with 10, a page of a machine at full load took a second
 
 
 class Console:

@@ -31,7 +31,7 @@ from gateway.store.identity import StoreGuard
 
 STORE_TIMEOUT = 5.0  # seconds for one answer of the store; no call waits for a helper
 REPORT_EVERY = 1.0  # seconds between two reports to the supervisor
-NICENESS = 15  # calls go first; at full load on all processors, 3 % of one are left for a helper
+NICENESS = 10  # calls go first; beside a worker at full load, a tenth of its processor is left for a helper
 
 Work = Callable[[HelperBriefing, Store], Awaitable[None]]
 

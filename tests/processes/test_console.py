@@ -78,5 +78,5 @@ async def test_pages_and_the_importer_wait_for_calls(yard: Yard) -> None:
 
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert min(niceness(gateway.workers[0])) == own
-    assert niceness(gateway.importer) == {min(19, own + 15)}
-    assert niceness(console(gateway)) == {min(19, own + 7)}
+    assert niceness(gateway.importer) == {min(19, own + 10)}
+    assert niceness(console(gateway)) == {min(19, own + 5)}

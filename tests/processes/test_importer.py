@@ -52,8 +52,8 @@ async def ledger(gateway: Served) -> list[tuple[int, int]]:
         return [(line.n, line.amount) async for line in session.ledger.lines("test")]
 
 
-async def imported(gateway: Served, *, url: str = "", within: float = 20.0) -> None:
-    """Wait until the database has what the store has."""
+async def imported(gateway: Served, *, url: str = "", within: float = 60.0) -> None:
+    """Wait until the database has what the store has: other tests use the processor first."""
     expected = await ledger(gateway)
     await until(lambda: rows(gateway, url=url) == expected, within=within)
 
