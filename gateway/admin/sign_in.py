@@ -21,6 +21,7 @@ from gateway.admin.sign_in_links import (
     SECOND_STEP,
     SIGN_IN,
     arrival_of,
+    delete_second_steps,
     find_link,
     insert_link,
     use_link,
@@ -201,4 +202,5 @@ def _store_password(connection: Connection, actor: Actor, hashed: str, *, keep: 
     values = {"password_hash": hashed, "password_set_at": now()}
     connection.execute(users.update().where(users.c.id == actor.id).values(values))
     ended = delete_sessions(connection, actor.id, keep=keep)
+    delete_second_steps(connection, actor.id)  # they followed the old password
     record(connection, actor, "users.password", f"user:{actor.id}", after={"ended_sessions": ended})

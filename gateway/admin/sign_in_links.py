@@ -82,7 +82,8 @@ def insert_link(connection: Connection, user_id: str, purpose: Purpose, *, arriv
     table = sign_in_links.c
     same = table.purpose == purpose
     if purpose == "second_factor":
-        newest = sa.select(table.token_hash).where(table.user_id == user_id, same).order_by(table.created_at.desc())
+        waits = sa.and_(table.user_id == user_id, same, table.used_at.is_(None))
+        newest = sa.select(table.token_hash).where(waits).order_by(table.created_at.desc())
         same = sa.and_(same, table.token_hash.not_in(newest.limit(MOST_STEPS - 1)))
     replaced = sa.and_(table.user_id == user_id, sa.or_(same, table.expires_at < at))
     connection.execute(sign_in_links.delete().where(replaced))

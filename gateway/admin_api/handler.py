@@ -33,7 +33,7 @@ from gateway.errors import (
     UnknownURL,
     UnsupportedContentType,
 )
-from gateway.http_server.piecewise import PieceSender
+from gateway.http_server.piecewise import PIECE_WITHIN, PieceSender
 from gateway.http_server.private_answers import METHODS, body_length, set_headers
 from gateway.log import AccessLine, gateway_log
 
@@ -194,7 +194,7 @@ class AdminHandler(PlainHandler):
         try:
             with self.api.downloads.place(self.actor.name if self.actor else ""):
                 self.set_header("Content-Type", self.route.media_type)
-                is_sent = await self._sender.send(pieces)
+                is_sent = await self._sender.send(pieces, within=PIECE_WITHIN)
         except TooManyRequests as error:
             await pieces.aclose()
             self.fail(error)

@@ -36,7 +36,7 @@ from gateway.errors import (
     UnknownURL,
     UnsupportedContentType,
 )
-from gateway.http_server.piecewise import PieceSender
+from gateway.http_server.piecewise import PIECE_WITHIN, PieceSender
 from gateway.http_server.private_answers import METHODS, body_length, set_headers
 from gateway.log import AccessLine, gateway_log
 
@@ -161,7 +161,8 @@ class PageHandler(RequestHandler):
 
         A form for people who are not signed in is shown again with the right one: another tab has signed in or out.
         """
-        if route.audience != "public" or route.form is None:
+        is_foreign = self.request.headers.get("Sec-Fetch-Site") == "cross-site"  # it gets no cookies
+        if route.audience != "public" or route.form is None or is_foreign:
             raise Forbidden("This form is too old, or it is not from this site. Go back, reload the page, try again")
         return await self._again(
             route.form, parameters, Forbidden("This form was too old, or another tab signed in or out. Send it again")
@@ -265,7 +266,7 @@ class PageHandler(RequestHandler):
         self.set_header("Content-Disposition", f'attachment; filename="{reply.name}"')
         self.jar.write(self.set_cookie)
         try:
-            if not await self._sender.send(reply.pieces):
+            if not await self._sender.send(reply.pieces, within=PIECE_WITHIN):
                 return  # the browser has left
         except Exception as error:
             # The headers are sent: the browser learns of the failure by the end of the connection.

@@ -19,7 +19,8 @@ from tornado.web import RequestHandler
 
 from gateway.errors import TooManyRequests
 
-MOST_OF_ONE = 4  # files that one person or token gets at the same time: a client that does not read keeps its piece
+MOST_OF_ONE = 4  # files that one person or token gets at the same time
+PIECE_WITHIN = 60.0  # seconds in which a client takes a piece of a file
 
 
 class PieceSender:
@@ -29,9 +30,12 @@ class PieceSender:
         self._handler = handler
         self._sending: asyncio.Future[None] | None = None
 
-    async def send(self, pieces: AsyncGenerator[bytes]) -> bool:
-        """Write and close the pieces. False if the client has left; an error of `pieces` is raised."""
-        self._sending = asyncio.ensure_future(self._write(pieces))
+    async def send(self, pieces: AsyncGenerator[bytes], *, within: float | None = None) -> bool:
+        """Write and close the pieces. False if the client has left; an error of `pieces` is raised.
+
+        A client that does not take a piece `within` so many seconds is cut, as if it had left.
+        """
+        self._sending = asyncio.ensure_future(self._write(pieces, within))
         await asyncio.wait({self._sending})
         if self._sending.cancelled():
             return False
@@ -55,14 +59,22 @@ class PieceSender:
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         stream.close()
 
-    async def _write(self, pieces: AsyncGenerator[bytes]) -> None:
+    async def _write(self, pieces: AsyncGenerator[bytes], within: float | None) -> None:
         async with aclosing(pieces):
             if self._handler.request.method == "HEAD":
                 await self._handler.flush()  # the headers; the length is not known
                 return
             async for piece in pieces:
                 self._handler.write(piece)
+                await self._flush(within)
+
+    async def _flush(self, within: float | None) -> None:
+        try:
+            async with asyncio.timeout(within):
                 await self._handler.flush()
+        except TimeoutError:
+            self.cut()
+            raise StreamClosedError from None
 
 
 class RunningDownloads:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 AUTOGROUP = Path("/proc/self/autogroup")
-ATTEMPTS, AGAIN_AFTER = 5, 0.11  # seconds: for all users but root the kernel takes one change every 0.1 s
+ATTEMPTS, AGAIN_AFTER = 10, 0.11  # seconds: for all users but root the kernel takes one change every 0.1 s
 
 
 def lower_priority(niceness: int) -> None:

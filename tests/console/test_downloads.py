@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 import socket
+import threading
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from itertools import pairwise
@@ -152,6 +153,32 @@ async def test_file_that_fails_halfway_is_not_taken_for_whole(
         with pytest.raises(aiohttp.ClientError):
             await owner.ask("GET", "/accounts/acme/usage.csv")
         assert len(c.site.downloads) == 0
+
+
+@pytest.mark.slow
+async def test_client_that_takes_no_piece_in_time_is_cut(console: Any, pages: Pages, monkeypatch: Any) -> None:
+    monkeypatch.setattr("gateway.console.handler.PIECE_WITHIN", 0.2)
+    async with console() as c:
+        owner = await big(c)
+        async with slow_client(owner, FILE) as reader:
+            assert b" 200 " in await reader.readline()
+            await until(lambda: len(c.site.downloads) == 0)
+        assert pages.read < CALLS.rows // call_lists.PAGE // 2
+
+
+async def test_file_of_calls_leaves_the_database_thread_of_the_pages_alone(console: Any, monkeypatch: Any) -> None:
+    async with console() as c:
+        owner = await c.as_("owner", acme="owner")
+        own = await c.services.sql.run(threading.current_thread)
+        readers: list[threading.Thread] = []
+
+        def read_nothing(*_: Any, **__: Any) -> list[Any]:
+            readers.append(threading.current_thread())
+            return []
+
+        monkeypatch.setattr(call_lists, "read_calls", read_nothing)
+        assert (await owner.ask("GET", "/accounts/acme/usage.csv")).status == 200
+        assert readers and own not in readers
 
 
 async def test_one_person_gets_a_few_files_at_the_same_time(console: Any) -> None:

@@ -6,9 +6,14 @@ import time
 from typing import Any
 
 import pyotp
+import pytest
+import sqlalchemy as sa
 
+from gateway.admin.sign_in import SecondStep
 from gateway.admin.sign_in_links import MOST_STEPS
-from tests.console.client import PASSWORD, Browser, Console, Shown
+from gateway.database.people_tables import sign_in_links
+from gateway.errors import InvalidLink
+from tests.console.client import HOME, PASSWORD, ROOT, Browser, Console, Shown
 from tests.console.oidc_world import OpenWorld, away, back, oidc_world
 
 __all__ = ["oidc_world"]
@@ -84,6 +89,45 @@ async def test_person_has_a_few_sign_ins_that_wait_for_a_code(console: Any) -> N
         ended = await send(browser, tabs[0], CODE, code=code)
         assert ended.location == SIGN_IN and "Sign in again" in (await browser.get(SIGN_IN)).text
         assert (await send(browser, tabs[1], CODE, code=code)).location == "/"
+
+
+@pytest.mark.parametrize("way", ["reset", "change"])
+async def test_new_password_ends_the_sign_ins_that_wait_for_a_code(console: Any, way: str) -> None:
+    async with console() as c:
+        code = await with_code(c, "ann")
+        people, new = await c.services.people(), "another horse battery 9"
+        step = await people.sign_in.with_password("ann@example.com", PASSWORD, HOME)
+        assert isinstance(step, SecondStep)
+        user = await people.sign_in.owner_of_step(step.token)
+        if way == "reset":
+            link = await people.sign_in_links.create(ROOT, user.id)
+            await people.sign_in.reset_password(link.token, new, HOME)
+        else:
+            await people.sign_in.change_password(user.actor(""), PASSWORD, new, session_id="")
+        with pytest.raises(InvalidLink):
+            await people.sign_in.with_code(step.token, code, HOME)
+
+
+async def test_used_codes_end_no_sign_in_that_waits(console: Any) -> None:
+    async with console() as c:
+        code, browser = await with_code(c, "ann"), await c.browser()
+        waiting = await code_page(browser, "ann")
+        database = await c.services.database()
+        for _ in range(MOST_STEPS):
+            await code_page(await c.browser(), "ann")
+            with database.writing() as connection:
+                newest = sa.select(sa.func.max(sign_in_links.c.created_at)).scalar_subquery()
+                used = sign_in_links.update().where(sign_in_links.c.created_at == newest)
+                connection.execute(used.values(used_at=sign_in_links.c.created_at))
+        assert (await send(browser, waiting, CODE, code=code)).location == "/"
+
+
+async def test_form_that_another_site_sends_is_not_shown_again(console: Any) -> None:
+    async with console() as c:
+        browser = await c.browser()
+        foreign = {"Sec-Fetch-Site": "cross-site"}
+        answer = await browser.ask("POST", SIGN_IN, {"email": "ann@example.com"}, headers=foreign)
+        assert answer.status == 403 and "Set-Cookie" not in answer.headers
 
 
 async def test_form_from_before_a_sign_out_is_shown_again(console: Any) -> None:

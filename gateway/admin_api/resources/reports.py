@@ -68,7 +68,8 @@ async def usage_csv(call: Call, query: UsageQuery) -> AsyncGenerator[bytes]:
     report = await _report(call, query)
     total = await asyncio.to_thread(lambda: report.total_form)
     table = ReportTable({"group_by": report.group_by, "total": total})
-    return await csv_pieces(table.columns(), in_pages(table.record(report.row_form(row)) for row in report.rows))
+    pieces = await csv_pieces(table.columns(), in_pages(table.record(report.row_form(row)) for row in report.rows))
+    return _each([piece async for piece in pieces])
 
 
 async def refusals(call: Call, query: RefusalsQuery) -> dict[str, Any]:
@@ -88,6 +89,12 @@ async def _report(call: Call, query: UsageQuery) -> Report:
         since=since, until=until, group_by=_names(query.group_by), filters=filters, margin=query.margin
     )
     return await Reports(await call.services.history()).report(call.actor, wanted)
+
+
+async def _each(pieces: list[bytes]) -> AsyncGenerator[bytes]:
+    """All pieces of a report are made before they are sent: it takes twelve times the memory of its file."""
+    for piece in pieces:
+        yield piece
 
 
 def _names(text: str) -> list[str]:
