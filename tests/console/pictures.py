@@ -88,6 +88,7 @@ async def pictures(target: Path, look: str, folder: Path) -> None:
     demo = Demo(folder)
     async with demo.started() as text, window(folder / "profile", **LOOKS[look]) as w:
         await until(lambda: demo.command("audit")["history_lines"] > LINES, within=30.0)
+        await until(lambda: demo.command("history", "refusals", "demo", "--since", "8d"), within=30.0)
         await w.page.goto(f"{demo.console}/sign-in")
         await take(w.page, target / f"sign-in-{look}.webp", HIGHEST[look])
         await w.page.goto(demo.console + link_in(text))
