@@ -14,7 +14,7 @@ T = TypeVar("T")
 LOOK_EVERY = 0.005  # seconds
 LONGEST_STEP = 1.0  # seconds
 # A wait that is no promise of the gateway: a machine with other work may take seconds for what takes milliseconds.
-PATIENCE = 20.0  # seconds
+PATIENCE = 60.0  # seconds: a helper process waits for all others where the machine is busy
 STILL = 20  # looks in a row
 
 

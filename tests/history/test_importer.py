@@ -56,7 +56,7 @@ async def test_importer_rests_between_small_transactions_unless_it_is_behind(
     world, importing, monkeypatch, is_behind
 ) -> None:
     monkeypatch.setattr(importer, "MIN_PAGE", 2)
-    monkeypatch.setattr(service, "SMALL", small := importer.Portion(accounts=1, lines=8))
+    monkeypatch.setattr(service, "SMALL", small := importer.Portion(accounts=1, lines=8, at_once=8))
     if is_behind:
         monkeypatch.setattr(service, "HURRY", -1.0)
     steps: list[tuple[importer.Portion, float, float]] = []

@@ -154,7 +154,7 @@ class Served(RunningGateway):
         except AssertionError as error:
             raise AssertionError(f"it is not ready: {error}\n{self.text}") from None
 
-    async def ended(self, *, within: float = 20.0) -> int:
+    async def ended(self, *, within: float = 60.0) -> int:
         """Its exit code, once it has ended."""
         assert self.process is not None
         process = self.process
@@ -346,7 +346,7 @@ class Stream:
         """Hang up."""
         self._task.cancel()
 
-    async def ended(self, *, within: float = 20.0) -> Stream:
+    async def ended(self, *, within: float = 60.0) -> Stream:
         """Once it has ended one way or another."""
         async with asyncio.timeout(within):
             await self._task

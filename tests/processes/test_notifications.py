@@ -35,14 +35,14 @@ async def killed_importer(gateway: Served) -> None:
     """Kill the importer, and wait for the next one."""
     old = gateway.importer
     os.kill(old, signal.SIGKILL)
-    await until(lambda: gateway.importer not in (0, old), within=20.0)
+    await until(lambda: gateway.importer not in (0, old), within=60.0)
 
 
 @pytest.mark.gen_test(timeout=360)
 async def test_no_event_is_lost_or_doubled_while_receiver_and_importer_die(yard: Yard) -> None:
     [port] = free_ports(1)
     gateway = await gateway_with(yard, f"http://127.0.0.1:{port}/hook")
-    await until(lambda: gateway.importer, within=20.0)
+    await until(lambda: gateway.importer, within=60.0)
     async with gateway.session() as session:
         for number in range(ACCOUNTS):
             await session.accounts.create(f"a{number}", balance=1)
@@ -75,7 +75,7 @@ async def test_call_that_lowers_the_balance_is_told_within_seconds(yard: Yard) -
         balance = float((await gateway.command("accounts", "show", "test"))["balance"])
         await gateway.command("notify", "threshold", "test", f"{balance - 0.000000001:.9f}")
         assert (await gateway.chat()).status == 200
-        await until(lambda: receiver.events("balance.low"), within=20.0)
+        await until(lambda: receiver.events("balance.low"), within=60.0)
         [event] = receiver.events("balance.low")
         assert event["data"]["account"] == "test"
 

@@ -34,7 +34,7 @@ async def test_documented_expressions_find_their_metrics_in_a_scrape(yard: Yard)
             "gateway_journal_backlog_age_seconds", "gateway_refused_settlements", "gateway_importer_lag_lines",
         } <= shown.keys()  # fmt: skip
 
-    await until(whole, within=20.0)
+    await until(whole, within=60.0)
     for name, labels in shown.items():
         if name.startswith("gateway_") and name in STORED:
             assert labels == STORED[name], name

@@ -69,7 +69,7 @@ async def refuse_one(gateway: Versioned) -> None:
         await client.delete(*kept)
         await stream.ended()
         path = gateway.data_dir / "journal" / "refused.jsonl"
-        await until(lambda: path.exists() and path.read_text().endswith("\n"), within=20.0)
+        await until(lambda: path.exists() and path.read_text().endswith("\n"), within=60.0)
         for name, content in kept.items():
             if not name.endswith((b":rv", b":rx", b":cc")) and b":cc:" not in name:
                 await client.restore(name, 0, content, replace=True)
@@ -116,7 +116,7 @@ async def test_data_of_the_old_version_is_opened_imported_and_audited_clean(
     async def released() -> bool:
         return (await gateway.account()).held == 0
 
-    await until(released, within=20.0)
+    await until(released, within=60.0)
     headers, body = await once(gateway)
     assert (headers.get("Idempotent-Replayed"), body) == ("true", kept)
     lines = await gateway.charges()
