@@ -21,6 +21,11 @@ class VisibleKeys:
             return await self._keys.list(account)
         return await self._keys.of_user(account, actor.id) if account in actor.memberships else []
 
+    @staticmethod
+    def reader(actor: Actor, account: str) -> str:
+        """What the keys that the actor may see depend on: "" for whoever sees all of the account, or the actor."""
+        return "" if _sees_all(actor, account) else actor.name
+
     async def show(self, actor: Actor, account: str, key_id: str) -> KeyRecord:
         """One key; NotFound for one of another account, or of another member, too."""
         key = await self._keys.find(key_id)

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from pathlib import Path
 
 from tornado.escape import xhtml_escape
-from tornado.template import Loader
 
 from gateway.admin.services import AdminServices
-from gateway.config.settings import Settings
-from gateway.console import elements
 from gateway.console.menu import menu_of
-from gateway.console.paths import path_with
 from gateway.console.playground_runs import PlaygroundRuns
+from gateway.console.rendering import render
 from gateway.console.replies import View
 from gateway.console.route import Router
 from gateway.console.static_files import own_files
@@ -26,8 +21,6 @@ from gateway.http_server.piecewise import RunningDownloads
 from gateway.log import AccessLog
 
 MOST_AT_ONCE = 8  # pages; more would only fill the memory, and the store with requests at one moment
-# It compiles each template once in a process.
-TEMPLATES = Loader(str(Path(__file__).parent / "templates"), autoescape="xhtml_escape")
 
 
 class Site:
@@ -60,10 +53,6 @@ class Site:
             return path[len(self.root_path) :] or "/"
         return path
 
-    def url(self, path: str, **query: str | int | Sequence[str]) -> str:
-        """The address of a path, for links."""
-        return self.root_path + path_with(path, **query)
-
     @property
     def first_page_of_site(self) -> str:
         """The first page in the navigation of viewers and operators; empty without one."""
@@ -75,29 +64,14 @@ class Site:
 
     def render(self, view: View, visit: Visit) -> bytes:
         """The HTML of a page."""
-        return TEMPLATES.load(view.template).generate(
-            **{
-                "visit": visit,
-                "title": view.title,
-                "menu": menu_of(visit, self.router.routes),
-                "notes": visit.take_notes(),
-                "url": self.url,
-                "static": self.static,
-                "xsrf_field": lambda: f'<input type="hidden" name="{FIELD}" value="{xhtml_escape(visit.xsrf())}">',
-                "typed": lambda name, default="": visit.raw(name) if visit.error is not None else default,
-                "when": elements.time_element,
-                "amount": elements.amount_text,
-                "number": elements.number_text,
-                "duration": elements.duration_text,
-                "percent": elements.percent_text,
-                "currency": currency_of(self.services.settings),
-                "is_demo": self.services.settings.is_demo,
-                **view.values,
-            }
-        )
-
-
-def currency_of(settings: Settings) -> str:
-    """The currency of the prices, such as USD; empty when they name none."""
-    named = {price.currency for model in settings.models.values() for price in model.price or ()} - {""}
-    return next(iter(named)) if len(named) == 1 else ""
+        values = {
+            "visit": visit,
+            "title": view.title,
+            "menu": menu_of(visit, self.router.routes),
+            "notes": visit.take_notes(),
+            "path": visit.asked.path,
+            "static": self.static,
+            "xsrf_field": lambda: f'<input type="hidden" name="{FIELD}" value="{xhtml_escape(visit.xsrf())}">',
+            "typed": lambda name, default="": visit.raw(name) if visit.error is not None else default,
+        }
+        return render(view.template, self.services.settings, {**values, **view.values})

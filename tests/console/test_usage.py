@@ -6,8 +6,11 @@ import re
 from html import unescape
 from urllib.parse import urlencode
 
+from gateway.admin.recent_answers import RecentAnswers
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
+from gateway.console.pages import usage
+from gateway.console.rendering import render
 from gateway.ledger.price_tables import store_prices
 from tests.admin_api.both_databases import database_address, database_url, postgres
 from tests.console.client import Browser
@@ -66,6 +69,27 @@ async def test_member_sees_only_own_calls_and_owner_all(console) -> None:
         assert (await ann.ask("GET", f"{USAGE}/{theirs}")).status == 404
         assert (await ann.get(f"{USAGE}?user=usr_other", 403)).status == 403
         assert (await (await c.as_("eve", other="owner")).ask("GET", f"{USAGE}/{mine}")).status == 404
+
+
+async def test_readers_of_the_same_calls_share_a_rendered_part_and_nothing_of_their_own(console, monkeypatch) -> None:
+    rendered = []
+    monkeypatch.setattr(usage, "render", lambda *parts: rendered.append(parts[0]) or render(*parts))
+    async with console() as c:
+        c.services.recent = RecentAnswers(30.0)  # no second passes between these pages
+        await c.services.store.keys.create("acme", name="robot")
+        pages = {}
+        for name, role in (("ann", "owner"), ("bob", "owner"), ("cid", "member")):
+            browser = await c.signed_in(await c.user(f"{name}@example.com", acme=role))
+            page = pages[name] = await browser.get(USAGE)
+            others = {"ann", "bob", "cid"} - {name}
+            assert f"{name}@example.com" in page.html and not any(f"{other}@" in page.html for other in others)
+        assert rendered == ["_usage.html"] * 2  # the owners' one, and the member's
+        assert "robot" in pages["ann"].html and "robot" in pages["bob"].html and "robot" not in pages["cid"].html
+        assert len({re.search(r'name="xsrf" value="([^"]+)"', page.html)[1] for page in pages.values()}) == 3
+        for query in ("?range=24h", "?key=key_rare", "?outcome=ok", "?before=7"):  # another question, another part
+            rendered.clear()
+            await browser.get(USAGE + query)
+            assert rendered == ["_usage.html"]
 
 
 async def test_calls_are_filtered_and_paged_without_a_gap(console) -> None:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from msgspec import Struct
-
-from gateway.accounts.keys import KeyRecord
 from gateway.admin.call_details import CallReader
 from gateway.admin.call_lists import CallLists
 from gateway.admin.csv_file import csv_pieces
@@ -16,17 +12,17 @@ from gateway.admin.pages import page_of
 from gateway.admin.reports import Reports, restricted
 from gateway.admin.times import from_micros, to_micros
 from gateway.admin.unexpected_cost import compare
+from gateway.admin.visible_keys import VisibleKeys
 from gateway.amounts import format_amount
 from gateway.console.pages.overview import account_refusals, report
 from gateway.console.ranges import LABELS, Range, chosen_range
+from gateway.console.rendering import render
 from gateway.console.replies import PAGE, Download, Reply, View
 from gateway.console.route import Route
-from gateway.console.usage_chart import ChartTable, chart_table
+from gateway.console.usage_chart import chart_table
 from gateway.console.visit import Visit
 from gateway.errors import NotFound
 from gateway.history.call_pages import CallFilter, CallRow
-from gateway.history.refusals import RefusalSum
-from gateway.history.usage_sums import Sums
 
 FILTERS = ("key", "model", "outcome", "user")
 CSV = (
@@ -56,78 +52,55 @@ BUCKETS = {
 }
 
 
-class Figures(Struct, frozen=True):
-    """What the page shows of the history, as far as its reader may see it."""
-
-    chart: ChartTable
-    total: Sums
-    tokens_in: int
-    tokens_out: int
-    median: int | None  # milliseconds
-    models: list[str]
-    calls: list[CallRow]  # one more than the page shows, if there are more
-    refused: list[RefusalSum]  # of all keys
-
-
 async def usage(visit: Visit, account: str) -> Reply:
     chosen = chosen_range(visit)
-    figures = await _recent_figures(visit, account, chosen)
-    keys = await _recent_keys(visit, account)
+    filters = {name: [value] for name in FILTERS if (value := visit.query(name))}
+    seen = restricted(visit.actor, {"account": [account], **filters})  # Forbidden
+    # Everything that the main part depends on: readers who see the same calls and keys share it.
+    question = (
+        "usage",
+        tuple((name, *values) for name, values in seen.items()),
+        VisibleKeys.reader(visit.actor, account),
+        chosen.name or (chosen.since, chosen.until),
+        tuple(visit.query(name) for name in (*FILTERS, "before")),
+    )
+    main = await visit.services.recent.get(question, lambda: _main(visit, account, chosen, filters))
+    return View("usage.html", "Usage", {"main": main})
+
+
+async def _main(visit: Visit, account: str, chosen: Range, filters: dict[str, list[str]]) -> bytes:
+    """The HTML of all that is not of this visit: half of a page's time is spent on its rows."""
+    summary = await report(
+        visit, Reports((await visit.people()).transactions), chosen, [chosen.period, "model"], filters
+    )
+    keys = await visit.store.visible_keys.list(visit.actor, account)
     known = {key.id for key in keys if visit.query("key") in ("", key.id)}
-    calls, last = page_of(figures.calls, PAGE)
+    refused = await account_refusals(visit, chosen)
+    calls, last = page_of(await _calls(visit, chosen, limit=PAGE + 1), PAGE)
+    form = summary.total_form
+    wanted = {name: visit.query(name) for name in FILTERS}
     values = {
         "account": account,
+        "path": PATH.format(account=account),
         "range": chosen,
         "labels": LABELS,
-        "chosen": {name: visit.query(name) for name in FILTERS},
-        "keep": {name: visit.query(name) for name in FILTERS},
+        "chosen": wanted,
+        "keep": wanted,
         "keys": keys,
-        "models": sorted({*visit.settings.models, *figures.models}),
-        "chart": figures.chart,
-        "total": figures.total,
-        "tokens_in": figures.tokens_in,
-        "tokens_out": figures.tokens_out,
-        "times": figures.median,
+        "models": sorted({*visit.settings.models, *(row.labels[0] for row in summary.rows)}),
+        "chart": chart_table(summary, chosen),
+        "total": summary.total,
+        "tokens_in": form["tokens_in"],
+        "tokens_out": form["tokens_out"],
+        "times": (form["duration_ms"] or {}).get("p50"),
         "calls": calls,
         "names": {key.id: key.name or f"…{key.last4}" for key in keys},
         "next": last.seq if last else 0,
         "is_first": not visit.query("before"),
-        "refused": sum(one.requests for one in figures.refused if one.key in known),
+        "refused": sum(one.requests for one in refused if one.key in known),
         "moment": from_micros,
     }
-    return View("usage.html", "Usage", values)
-
-
-async def _recent_figures(visit: Visit, account: str, chosen: Range) -> Figures:
-    """The figures; those that another reader who may see the same calls got a moment ago."""
-    filters = {name: [value] for name in FILTERS if (value := visit.query(name))}
-    seen = restricted(visit.actor, {"account": [account], **filters})  # Forbidden
-    range_ = chosen.name or (chosen.since, chosen.until)
-    question = ("usage", tuple((name, *values) for name, values in seen.items()), range_, visit.query("before"))
-    return await visit.services.recent.get(question, lambda: _figures(visit, chosen, filters))
-
-
-async def _recent_keys(visit: Visit, account: str) -> Sequence[KeyRecord]:
-    """The keys that the reader may see, for their names; as they were a moment ago."""
-    actor = visit.actor
-    question = ("keys", account, actor.name, actor.may("read", account), actor.owns(account))
-    return await visit.services.recent.get(question, lambda: visit.store.visible_keys.list(actor, account))
-
-
-async def _figures(visit: Visit, chosen: Range, filters: dict[str, list[str]]) -> Figures:
-    reports = Reports((await visit.people()).transactions)
-    summary = await report(visit, reports, chosen, [chosen.period, "model"], filters)
-    form = summary.total_form
-    return Figures(
-        chart=chart_table(summary, chosen),
-        total=summary.total,
-        tokens_in=form["tokens_in"],
-        tokens_out=form["tokens_out"],
-        median=(form["duration_ms"] or {}).get("p50"),
-        models=sorted({row.labels[0] for row in summary.rows}),
-        calls=await _calls(visit, chosen, limit=PAGE + 1),
-        refused=await account_refusals(visit, chosen),
-    )
+    return render("_usage.html", visit.settings, values)
 
 
 async def usage_csv(visit: Visit, account: str) -> Reply:

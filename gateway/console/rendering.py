@@ -1,0 +1,38 @@
+"""HTML of templates, with what each of them may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tornado.template import Loader
+
+from gateway.config.settings import Settings
+from gateway.console import elements
+from gateway.console.paths import path_with
+
+# It compiles each template once in a process.
+TEMPLATES = Loader(str(Path(__file__).parent / "templates"), autoescape="xhtml_escape")
+
+
+def render(template: str, settings: Settings, values: Mapping[str, Any]) -> bytes:
+    """The HTML of a page, or of a part of one: such a part has nothing of a visit, and several readers can get it."""
+    root_path = settings.console.root_path
+    names = {
+        "url": lambda path, **query: root_path + path_with(path, **query),
+        "when": elements.time_element,
+        "amount": elements.amount_text,
+        "number": elements.number_text,
+        "duration": elements.duration_text,
+        "percent": elements.percent_text,
+        "currency": currency_of(settings),
+        "is_demo": settings.is_demo,
+    }
+    return TEMPLATES.load(template).generate(**names, **values)
+
+
+def currency_of(settings: Settings) -> str:
+    """The currency of the prices, such as USD; empty when they name none."""
+    named = {price.currency for model in settings.models.values() for price in model.price or ()} - {""}
+    return next(iter(named)) if len(named) == 1 else ""
