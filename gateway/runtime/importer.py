@@ -83,6 +83,8 @@ class Importer:
         delta = self._metrics.drain()
         if delta is not None:
             self._helper.send("counts", encode_delta(delta))
+        else:
+            self._helper.send("alive")  # nothing has changed; the supervisor kills a helper that is silent
 
 
 def open_database(settings: Settings) -> Database:

@@ -34,3 +34,22 @@ async def test_importer_that_hangs_is_replaced(tmp_path: Path, monkeypatch) -> N
     await process.stop()
     await running
     assert process.pid == 0
+
+
+@pytest.mark.slow
+async def test_importer_with_nothing_to_do_reports_and_is_kept(valkey: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(helper_process, "SILENT_FOR", 3.0)
+    messages, ended = list[str](), list[str]()
+    process = HelperProcess(
+        "importer",
+        lambda: HelperBriefing(Configuration.of_demo(tmp_path / "data"), socket=str(valkey)),
+        on_counts=lambda name, payload: None,
+        on_end=ended.append,
+        on_message=lambda message: messages.append(message.name),
+    )
+    running = asyncio.create_task(process.keep_alive())
+    # One message a second: more of them than fit into two of the times after which a silent process is killed.
+    await until(lambda: messages.count("alive") >= 7 or ended)
+    assert not ended
+    await process.stop()
+    await running
