@@ -16,12 +16,9 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from gateway.runtime.priority import lower_priority
-
 EVERY = 1.0  # seconds between two requests of a session
 PASSWORD = "a password of the bench"
 XSRF = re.compile(r'name="xsrf" value="([^"]+)"')
-NICENESS = 10  # the load generator must be able to measure
 TIMEOUT = aiohttp.ClientTimeout(total=30.0)
 
 
@@ -120,5 +117,4 @@ async def run(url: str, link: str, path: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    lower_priority(NICENESS)
     asyncio.run(run(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))

@@ -34,8 +34,6 @@ from gateway.runtime.pid_file import ask_reload
 from gateway.runtime.questions import Questions
 from gateway.store import Store, StoreSetupError
 
-NICENESS = 5  # pages wait for calls; with 10, a page of a machine at full load took a second
-
 
 class Console:
     """Serves the admin API and the pages at a socket that listens."""
@@ -122,4 +120,4 @@ async def _run(channel: socket.socket, listener: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(helper.main("console", sys.argv[1:], _run, niceness=NICENESS))
+    sys.exit(helper.main("console", sys.argv[1:], _run))

@@ -24,14 +24,12 @@ from gateway.config.secret import SecretError
 from gateway.log import gateway_log
 from gateway.runtime.helper_process import HelperBriefing
 from gateway.runtime.ipc import Channel, Message
-from gateway.runtime.priority import lower_priority
 from gateway.store import Store, StoreSetupError
 from gateway.store.configured import configured_address
 from gateway.store.identity import StoreGuard
 
 STORE_TIMEOUT = 5.0  # seconds for one answer of the store; no call waits for a helper
 REPORT_EVERY = 1.0  # seconds between two reports to the supervisor
-NICENESS = 10  # calls go first; beside a worker at full load, a tenth of its processor is left for a helper
 
 Work = Callable[[HelperBriefing, Store], Awaitable[None]]
 
@@ -96,13 +94,9 @@ class Helper:
             self._briefing.set_result(msgspec.msgpack.decode(message.payload, type=HelperBriefing))
 
 
-def main(name: str, argv: list[str], run: Callable[..., Coroutine[Any, Any, None]], *, niceness: int = NICENESS) -> int:
-    """Run a helper's process; the arguments are the numbers of its inherited sockets. The exit code.
-
-    All threads of the process get the niceness: none has started yet.
-    """
+def main(name: str, argv: list[str], run: Callable[..., Coroutine[Any, Any, None]]) -> int:
+    """Run a helper's process; the arguments are the numbers of its inherited sockets. The exit code."""
     log.configure()
-    lower_priority(niceness)
     sockets = [socket.socket(fileno=int(number)) for number in argv]
     for sock in sockets:
         sock.set_inheritable(False)

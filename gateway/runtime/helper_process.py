@@ -18,6 +18,7 @@ import msgspec
 from gateway.config.configuration import Configuration
 from gateway.log import gateway_log
 from gateway.runtime.ipc import Channel, Message
+from gateway.runtime.priority import NICENESS, lower_priority
 
 MIN_PAUSE, MAX_PAUSE = 0.1, 30.0  # seconds before it is started again
 STAYED_UP = 60.0  # seconds after which it counts as stable
@@ -120,6 +121,7 @@ class HelperProcess:
                 channel.close()
                 return f"could not be started: {error}"
         self._process, self._channel = process, channel
+        lowering = asyncio.create_task(lower_priority(process.pid, NICENESS[self._name]))
         name = f"{self._name}-{process.pid}"
         channel.send("briefing", msgspec.msgpack.encode(self._brief()))
         if self.stopping():  # a stop during the start of the process
@@ -129,6 +131,7 @@ class HelperProcess:
         try:
             code = await process.wait()
         finally:
+            lowering.cancel()
             watching.cancel()
             self._channel = None
             channel.close()

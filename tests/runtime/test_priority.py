@@ -2,50 +2,62 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
-import subprocess
-import sys
+import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from gateway.runtime import priority
+from gateway.runtime.priority import lower_priority
 
 ENABLED = Path("/proc/sys/kernel/sched_autogroup_enabled")
-LOWERED = (
-    "import os; from gateway.runtime.priority import lower_priority; lower_priority(7);"
-    "print(os.nice(0), open('/proc/self/autogroup').read())"
-)
 grouped = pytest.mark.skipif(
     not ENABLED.exists() or ENABLED.read_text().strip() != "1" or not Path("/proc/self/autogroup").read_text(),
     reason="this kernel does not group processes by session",
 )
 
 
-def lowered(*, own_session: bool) -> tuple[str, str]:
-    """The niceness of a process that lowers its priority, and that of its group."""
-    found = subprocess.run(
-        [sys.executable, "-c", LOWERED], capture_output=True, text=True, check=True, start_new_session=own_session
-    )
-    own, *_, group = found.stdout.split()
-    return own, group
+def niceness_of_group(pid: int | str = "self") -> str:
+    return Path(f"/proc/{pid}/autogroup").read_text().split()[-1]
+
+
+def added(niceness: int) -> int:
+    """What 19, the lowest priority, leaves of it."""
+    return min(niceness, 19 - os.getpriority(os.PRIO_PROCESS, 0))
+
+
+async def lowered(*, own_session: bool) -> tuple[int, str]:
+    """What is added to the niceness of a process whose priority is lowered, and the niceness of its group."""
+    process = await asyncio.create_subprocess_exec("sleep", "60", start_new_session=own_session)
+    try:
+        await lower_priority(process.pid, 7)
+        own = os.getpriority(os.PRIO_PROCESS, process.pid) - os.getpriority(os.PRIO_PROCESS, 0)
+        return own, niceness_of_group(process.pid)
+    finally:
+        process.kill()
+        await process.wait()
 
 
 @grouped
-def test_niceness_is_that_of_the_sessions_group_too() -> None:
-    own, group = lowered(own_session=True)
-    assert own == group != "0"
+async def test_niceness_is_that_of_the_sessions_group_too() -> None:
+    assert await lowered(own_session=True) == (added(7), "7")
 
 
 @grouped
-def test_group_that_has_other_processes_keeps_its_niceness() -> None:
-    before = Path("/proc/self/autogroup").read_text().split()[-1]
-    own, group = lowered(own_session=False)
-    assert own != "0"
-    assert group == before
+async def test_group_that_has_other_processes_keeps_its_niceness() -> None:
+    assert await lowered(own_session=False) == (added(7), niceness_of_group())
 
 
-def test_group_is_lowered_once_the_kernel_takes_changes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_process_that_has_ended_is_no_error() -> None:
+    process = await asyncio.create_subprocess_exec("true")
+    await process.wait()
+    await lower_priority(process.pid, 7)
+
+
+async def test_group_is_lowered_once_the_kernel_takes_changes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[str] = []
 
     class Busy:
@@ -57,12 +69,10 @@ def test_group_is_lowered_once_the_kernel_takes_changes_again(monkeypatch: pytes
                 raise OSError(self.refusals.pop(), "refused")
             taken.append(text)
 
-    monkeypatch.setattr(priority, "AUTOGROUP", Busy())
     monkeypatch.setattr(priority, "AGAIN_AFTER", 0.0)
-    priority._lower_group(3)
+    await priority._lower_group(cast(Path, Busy()), 3)
     assert taken == ["3"]
 
 
-def test_missing_group_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(priority, "AUTOGROUP", tmp_path / "missing" / "autogroup")
-    priority._lower_group(3)
+async def test_missing_group_is_no_error(tmp_path: Path) -> None:
+    await priority._lower_group(tmp_path / "missing" / "autogroup", 3)
