@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Unpack
 
@@ -107,9 +107,7 @@ class KeyEditor:
 
         The last use is noted once an hour. A key that was not used since an older version counts from its creation.
         """
-        keys = await self.list(account)
-        moment = since.astimezone(UTC)
-        return [key for key in keys if key.state == "active" and (key.last_used or key.created) < moment]
+        return unused_since(await self.list(account), since)
 
     async def list(self, account: str | None) -> list[KeyRecord]:
         """The keys of one account, or of all, oldest first; NotFound for an unknown account."""
@@ -117,6 +115,12 @@ class KeyEditor:
             return await self._keys.list(account)
         except Refused as error:
             raise NotFound(str(error)) from None
+
+
+def unused_since(keys: Iterable[KeyRecord], since: datetime) -> list[KeyRecord]:
+    """The active keys that were made before `since` and not used since then."""
+    moment = since.astimezone(UTC)
+    return [key for key in keys if key.state == "active" and (key.last_used or key.created) < moment]
 
 
 def _changes(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
 from gateway.accounts.accounts import Refused
-from tests.console.client import ROOT, Browser, Shown
+from gateway.ledger.scripts import slot
+from tests.console.client import ROOT, Browser, Console, Shown
 
 KEYS = "/accounts/acme/keys"
 TEXT = re.compile(r"sk-[\w-]{43}")
@@ -128,6 +130,32 @@ async def test_owner_creates_service_keys_and_viewer_none(console) -> None:
         assert len(await c.services.store.keys.list("acme")) == 1
         assert "Only members" in (await viewer.get(f"{KEYS}/new")).text
         await viewer.post(f"{KEYS}/new", 403, name="x")
+
+
+async def old_key(c: Console, name: str, *, days: int, used: int | None = None, user: str = "") -> None:
+    """A key that was made and last used so many days ago."""
+    key, now = await c.services.store.keys.create("acme", name=name, user=user), int(time.time())
+    fields = {"created": now - days * 86_400} | ({"used": now - used * 86_400} if used is not None else {})
+    hash_ = f"{slot('acme')}:k:{key.id}"
+    await c.services.store.store.link(hash_).call("HSET", hash_, *[word for pair in fields.items() for word in pair])
+
+
+async def test_keys_that_were_not_used_for_some_days_are_found(console) -> None:
+    async with console() as c:
+        user = await c.user("ann@example.com", acme="member")
+        owner, ann = await c.as_("owner", acme="owner"), await c.signed_in(user)
+        await old_key(c, "never used", days=100)
+        await old_key(c, "long ago", days=300, used=40, user=user.id)
+        await old_key(c, "busy", days=300, used=2)
+        await c.services.store.keys.create("acme", name="quite new")
+        for days, names in (("30", {"never used", "long ago"}), ("90", {"never used"}), ("180", set())):
+            page = await owner.get(f"{KEYS}?unused={days}")
+            assert set(re.findall(r'keys/key_[a-z0-9]+">([^<]+)</a>', page.html)) == names
+            assert f'<option value="{days}" selected>' in page.html
+        assert "No active key was unused for 180 days" in page.text and "Show all 4" in page.text
+        theirs = await ann.get(f"{KEYS}?unused=30")
+        assert "long ago" in theirs.text and "never used" not in theirs.text and "1 active key was made" in theirs.text
+        assert "quite new" in (await owner.get(f"{KEYS}?unused=7")).text  # not on the list: no filter
 
 
 async def test_names_are_shown_as_text_whatever_they_contain(console) -> None:

@@ -70,7 +70,7 @@ PAGES: dict[str, list[str]] = {
     "/sign-up/confirm": [],
     "/invitation": [],
     "/accounts/{account}": [OWN, f"{OWN}?range=24h", f"{OWN}?range=90d"],
-    "/accounts/{account}/keys": [f"{OWN}/keys", f"{OWN}/keys?ended=1"],
+    "/accounts/{account}/keys": [f"{OWN}/keys", f"{OWN}/keys?ended=1", f"{OWN}/keys?unused=30"],
     "/accounts/{account}/keys/new": [f"{OWN}/keys/new"],
     "/accounts/{account}/keys/{key}": [f"{OWN}/keys/{{key}}"],
     "/accounts/{account}/keys/{key}/rotate": [f"{OWN}/keys/{{key}}/rotate"],

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gateway.accounts.key_settings import ENDPOINTS
 from gateway.accounts.keys import KeyRecord, NewKey
+from gateway.admin.key_editor import unused_since
 from gateway.admin.price_list import permitted_models
 from gateway.admin.refusals import existing_account
 from gateway.console.key_form import key_limits, key_values
@@ -18,17 +19,24 @@ from gateway.errors import Forbidden, InvalidValue
 
 OVERLAPS = {"0": "None: the old key ends now", "1": "1 hour", "24": "24 hours", "168": "7 days", "720": "30 days"}
 DEFAULT_OVERLAP = "24"  # hours
+UNUSED = ("30", "90", "180")  # days
 
 
 async def list_(visit: Visit, account: str) -> Reply:
     found = list(await visit.store.visible_keys.list(visit.actor, account))
-    shows_ended = visit.query("ended") == "1"
+    shows_ended, unused = visit.query("ended") == "1", visit.query("unused")
     live = [key for key in found if key.state not in ("revoked", "expired")]
+    shown = found if shows_ended else live
+    if unused in UNUSED:
+        shown = unused_since(live, datetime.now(UTC) - timedelta(days=int(unused)))
     values = {
         "account": account,
-        "keys": list(reversed(found if shows_ended else live)),
+        "keys": list(reversed(shown)),
+        "live": len(live),
         "ended": len(found) - len(live),
         "shows_ended": shows_ended,
+        "unused": unused if unused in UNUSED else "",
+        "periods": UNUSED,
         "names": await _names(visit, account, found),
         "may_create": may_create(visit, account),
         "sees_all": _manages(visit, account) or visit.actor.may("read"),
