@@ -15,10 +15,14 @@ from gateway.ledger.limits import DEFAULT_GROUP
 
 def price_terms(settings: Settings, account: Account) -> PriceTerms:
     """How the prices of an account follow from the price list."""
-    group = settings.groups.get(account.group)
-    factor = group.price_factor if group is not None else NANO  # as `GroupTable` has it
     own = {model: parse_own_price(form) for model, form in account.prices.items()}
-    return PriceTerms(listed=OwnPrice(factor), own=own)
+    return PriceTerms(listed=group_price(settings, account), own=own)
+
+
+def group_price(settings: Settings, account: Account) -> OwnPrice:
+    """The price of the models without an own one: the list price with the factor of the group."""
+    group = settings.groups.get(account.group)
+    return OwnPrice(group.price_factor if group is not None else NANO)  # as `GroupTable` has it
 
 
 def permitted_models(settings: Settings, account: Account | None) -> dict[str, ModelSettings]:

@@ -95,6 +95,10 @@ PAGES: dict[str, list[str]] = {
     "/site/accounts": ["/site/accounts", "/site/accounts?q=site-1"],
     "/site/new-account": ["/site/new-account"],
     "/site/accounts/{account}": [f"/site/accounts/{ACCOUNT}"],
+    "/site/accounts/{account}/price": [
+        f"/site/accounts/{ACCOUNT}/price",
+        f"/site/accounts/{ACCOUNT}/price?model=fake-chat",
+    ],
     "/site/users": ["/site/users", "/site/users?q=person1"],
     "/site/new-user": ["/site/new-user"],
     "/site/users/{user}": ["/site/users/{user}"],

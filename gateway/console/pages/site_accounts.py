@@ -11,6 +11,7 @@ from gateway.admin.pages import page_of
 from gateway.admin.refusals import existing_account
 from gateway.amounts import format_amount
 from gateway.console.fields import amount_field, count_field, new_operation, required_amount
+from gateway.console.pages.site_prices import own_prices
 from gateway.console.replies import PAGE, Redirect, Reply, View
 from gateway.console.route import Route
 from gateway.console.visit import Visit
@@ -57,6 +58,7 @@ async def show(visit: Visit, account: str) -> Reply:
         "groups": sorted({*visit.settings.groups, record.group}),
         "rules": RULES,
         "models": [(name, _rule(record, name)) for name in named],
+        "prices": await own_prices(visit, record),
         "limits": _limit_texts(record),
         "operation": new_operation(),
         "refund_operation": new_operation(),
