@@ -102,6 +102,7 @@ PAGES: dict[str, list[str]] = {
     "/site/users": ["/site/users", "/site/users?q=person1"],
     "/site/new-user": ["/site/new-user"],
     "/site/users/{user}": ["/site/users/{user}"],
+    "/site/import": ["/site/import", "/site/import?kind=keys", "/site/import?kind=users"],
     "/site/models": ["/site/models"],
     "/site/configuration": ["/site/configuration"],
     "/site/connect": ["/site/connect"],

@@ -1,4 +1,4 @@
-// What pages gain by a script: times in the reader's zone, copy buttons, no form sent twice. They work without it.
+// What pages gain by a script: times in the reader's zone, copy buttons, files, no form sent twice. They work without it.
 (() => {
   "use strict";
 
@@ -35,6 +35,32 @@
     setTimeout(() => (button.textContent = label), 1500);
   };
 
+  // A text of the page as a file.
+  const save = (button) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([document.getElementById(button.dataset.save).textContent]));
+    link.download = button.dataset.name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+  };
+
+  // The text of a chosen file goes into a field. One that is not UTF-8 would come out wrong, so it is refused.
+  const fill = async (input) => {
+    const [file] = input.files;
+    let problem = "";
+    if (file?.size > Number(input.dataset.most)) problem = "The file is too large for a form.";
+    else if (file) {
+      try {
+        const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
+        document.getElementById(input.dataset.fills).value = text;
+      } catch {
+        problem = "The file is not UTF-8.";
+      }
+    }
+    input.setCustomValidity(problem);
+    input.reportValidity();
+  };
+
   // In a narrow window the navigation is a row that scrolls: the current page is to be in sight.
   const showCurrentPage = () => {
     const navigation = document.querySelector(".side");
@@ -45,6 +71,7 @@
   const ready = () => {
     showCurrentPage();
     localise(document);
+    for (const only of document.querySelectorAll("[data-scripted][hidden]")) only.hidden = false;
     new MutationObserver((changes) => {
       for (const change of changes)
         for (const node of change.addedNodes) if (node.nodeType === Node.ELEMENT_NODE) localise(node.parentNode);
@@ -57,6 +84,8 @@
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (button) copy(button);
+    const saving = event.target.closest("[data-save]");
+    if (saving) save(saving);
     for (const open of document.querySelectorAll("details.drop[open]"))
       if (!open.contains(event.target)) open.open = false;
   });
@@ -66,6 +95,9 @@
       open.open = false;
       open.querySelector("summary").focus();
     }
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-fills]")) fill(event.target);
   });
   document.addEventListener("submit", (event) => {
     if (event.target.method !== "post" || event.defaultPrevented) return;

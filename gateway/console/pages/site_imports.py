@@ -1,0 +1,157 @@
+"""`/site/import`: accounts, keys and users from CSV. A dry run shows what would be done, then the import is confirmed.
+
+The text travels in the form from page to page; nothing is stored in between, and the dry run is made anew each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote_plus
+
+from gateway.accounts.accounts import Refused
+from gateway.accounts.keys import NewKey
+from gateway.admin.csv_file import csv_text
+from gateway.admin.imports import users
+from gateway.admin.imports.accounts import AccountImport
+from gateway.admin.imports.keys import KeyImport
+from gateway.admin.imports.plan import Imported
+from gateway.admin.imports.users import UserImport
+from gateway.console.replies import Reply, View
+from gateway.console.route import Route
+from gateway.console.visit import Visit
+from gateway.errors import GatewayError, InvalidValue
+
+PATH = "/site/import"
+LARGEST = 250_000  # bytes of the text as a form sends it: a comma and the end of a line are three each
+MOST_SHOWN = 500  # faults, or steps, on a page
+KINDS: Mapping[str, str] = {
+    "accounts": "Accounts and credits",
+    "keys": "API keys",
+    "users": "Users and memberships",
+}
+EXAMPLES: Mapping[str, str] = {
+    "accounts": "name,group,credit,operation,note\nacme,default,25.00,invoice-17,first payment",
+    "keys": "account,name,budget,every\nacme,nightly reports,50,month",
+    "users": "email,name,account,account_role\nann@example.com,Ann,acme,owner",
+}
+REQUIRED: Mapping[str, tuple[str, ...]] = {"accounts": ("name",), "keys": ("account", "name"), "users": ("email",)}
+KEY_COLUMNS = ("account", "name", "id", "key")
+
+
+async def start(visit: Visit) -> Reply:
+    kind = visit.carried("kind")
+    return _form(visit, kind if kind in KINDS else "accounts")
+
+
+async def check(visit: Visit) -> Reply:
+    kind, content = _sent(visit)
+    try:
+        planned = await _import(visit, kind, content, dry_run=True)
+    except InvalidValue as refused:
+        visit.error = None  # the list of faults says it
+        return _form(visit, kind, refused.message.split("\n"))
+    return _page("site_import_check.html", "Check an import", kind, planned, content=content)
+
+
+async def confirm(visit: Visit) -> Reply:
+    await visit.confirm_password()
+    kind, content = _sent(visit)
+    made: list[NewKey] = []
+    try:
+        done = await _import(visit, kind, content, dry_run=False, on_new=made.append)
+    except (GatewayError, Refused) as error:
+        if not made:
+            raise
+        # Nobody can show the keys again: those before the fault must be on the page.
+        problem, status = (error.message, error.status) if isinstance(error, GatewayError) else (str(error), 400)
+        return _page("site_import_done.html", "Import", kind, None, made, problem=problem, status=status)
+    if kind == "accounts":
+        await visit.store.remember_accounts()
+    return _page("site_import_done.html", "Import", kind, done, made)
+
+
+async def _import(
+    visit: Visit, kind: str, content: str, *, dry_run: bool, on_new: Callable[[NewKey], None] | None = None
+) -> Imported:
+    """InvalidValue names all faults, a line each."""
+    name, raw = f"{kind}.csv", content.encode()
+    if kind == "accounts":
+        return await AccountImport.of(visit.store).run(visit.actor, name, raw, dry_run=dry_run)
+    if kind == "users":
+        return await UserImport.of(await visit.people()).run(visit.actor, name, raw, dry_run=dry_run)
+    await visit.store.check_pepper()
+    return await KeyImport.of(visit.store).run(visit.actor, name, raw, dry_run=dry_run, on_new=on_new)
+
+
+def _sent(visit: Visit) -> tuple[str, str]:
+    """The kind, and the text; InvalidValue for none or too much of it."""
+    kind, content = visit.text("kind"), visit.raw("content")
+    if kind not in KINDS:
+        raise InvalidValue("Choose what to import", param="kind")
+    if not content.strip():
+        raise InvalidValue("Paste the text of a CSV file", param="content")
+    if len(quote_plus(content)) > LARGEST:
+        raise InvalidValue(
+            f"The text is too long for a form. Import the file with `gateway import {kind}`", param="content"
+        )
+    return kind, content
+
+
+def _form(visit: Visit, kind: str, faults: list[str] | None = None) -> View:
+    found = faults or []
+    values = {
+        "kind": kind,
+        "kinds": KINDS,
+        "columns": _columns(visit, kind),
+        "required": REQUIRED[kind],
+        "example": EXAMPLES[kind],
+        "largest": LARGEST,
+        "content": visit.raw("content"),
+        "faults": found[:MOST_SHOWN],
+        "known_faults": len(found),
+    }
+    return View("site_import.html", "Import", values, status=400 if found else 200)
+
+
+def _columns(visit: Visit, kind: str) -> list[str]:
+    if kind == "users":
+        return list(users.COLUMNS)
+    return list((AccountImport if kind == "accounts" else KeyImport).of(visit.store).columns)
+
+
+def _page(
+    template: str,
+    title: str,
+    kind: str,
+    done: Imported | None,
+    made: list[NewKey] | None = None,
+    *,
+    content: str = "",
+    problem: str = "",
+    status: int = 200,
+) -> View:
+    rows = [{"account": key.account, "name": key.name, "id": key.id, "key": key.text} for key in made or ()]
+    values: dict[str, Any] = {
+        "kind": kind,
+        "kinds": KINDS,
+        "done": done,
+        "steps": done.steps[:MOST_SHOWN] if done is not None else [],
+        "made": len(rows),
+        "keys": csv_text(KEY_COLUMNS, rows) if rows else "",
+        "content": content,
+        "problem": problem,
+        "value_text": _value_text,
+    }
+    return View(template, title, values, status=status)
+
+
+def _value_text(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+ROUTES = (
+    Route(method="GET", path=PATH, audience="operator", function=start),
+    Route(method="POST", path=PATH, audience="operator", function=check, form=start),
+    Route(method="POST", path=f"{PATH}/confirm", audience="operator", function=confirm, form=check),
+)
