@@ -58,7 +58,8 @@ SHOWING = {
     "/accounts/{account}/usage", "/accounts/{account}/usage.csv", "/accounts/{account}/usage/{request_id}",
     "/accounts/{account}/prices", "/prices", "/accounts/{account}/playground", "/accounts/{account}/running",
     "/accounts/{account}/members", "/accounts/{account}/statements/{month}",
-    "/accounts/{account}/statements/{month}/lines.csv", "/profile", "/site/accounts/{account}", "/site/audit-trail",
+    "/accounts/{account}/statements/{month}/lines.csv", "/profile", "/site/accounts/{account}",
+    "/site/accounts/{account}/price", "/site/audit-trail",
     "/site/calls", "/site/configuration", "/site/ledger/{account}", "/site/models", "/site/running", "/site/users",
     "/site/users/{user}",
 }  # fmt: skip
