@@ -38,6 +38,7 @@ from gateway.errors import (
 )
 from gateway.http_server.piecewise import PIECE_WITHIN, PieceSender
 from gateway.http_server.private_answers import METHODS, body_length, set_headers
+from gateway.http_server.zero_character import refuse_zero
 from gateway.log import AccessLine, gateway_log
 
 MAX_BODY = 2**18  # bytes
@@ -125,6 +126,7 @@ class PageHandler(RequestHandler):
         visit = self.visit
         await visit.identify()
         route, parameters = self.site.router.search(visit.asked.method, visit.asked.path)
+        refuse_zero(visit.asked.query)
         try:
             await self._admit(route, parameters)
         except NotSignedIn:
@@ -132,6 +134,7 @@ class PageHandler(RequestHandler):
         if not route.writes:
             return await self._read(route, parameters)
         visit.form = self._read_form()
+        refuse_zero(visit.form)
         if not is_right(visit.anchor, visit.raw(FIELD) or self.request.headers.get(HEADER, "")):
             return await self._refuse_form(route, parameters)
         return await self._write(route, parameters)
