@@ -11,6 +11,7 @@ import asyncio
 import secrets
 from base64 import b32encode
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any, Unpack
@@ -28,10 +29,12 @@ from gateway.ledger.periods import Every, period_of
 from gateway.ledger.scripts import Links, slot
 from gateway.ledger.store_audit import ACCOUNTS
 from gateway.store.command import text_fields
+from gateway.store.connection import RedisReplyError
 
 SECRET_BYTES = 32  # 256 bits
 AT_ONCE = 500  # reads in flight, of the keys of one account
 OWNERS_AT_ONCE = 50  # accounts whose keys are read at the same time
+TAKEN = "there is a key with this text already"
 OWN = frozenset({"max", "every", "base", "scopes", "user"})  # fields that admissions read only if `own` is set
 
 
@@ -136,10 +139,10 @@ class Keys:
     async def store(self, account: str, values: dict[str, str | int], *, show_cost: bool, text: str = "") -> NewKey:
         """Store a new key with these fields of its hash; without a text it gets a random one.
 
-        Refused if a key has this text already.
+        Refused if a key has this text already. Of several calls with one text at the same time, one stores its key.
         """
         if text and await self.owner_of(text) is not None:
-            raise Refused("there is a key with this text already")
+            raise Refused(TAKEN)
         fingerprint_of = Fingerprint(self._pepper() if callable(self._pepper) else self._pepper)
         call = self._links.link(slot(account)).call
         text = text or "sk-" + secrets.token_urlsafe(SECRET_BYTES)
@@ -155,8 +158,24 @@ class Keys:
         await call("HSET", f"{slot(account)}:k:{key_id}", *chain.from_iterable(values.items()), "last4", text[-4:])
         await self._links.link(f"ki:{key_id}").call("SET", f"ki:{key_id}", account)
         fingerprint = f"kh:{fingerprint_of(text)}"
-        await self._links.link(fingerprint).call("SET", fingerprint, ":".join((account, key_id, *marks)))
+        record = ":".join((account, key_id, *marks))
+        if await self._links.link(fingerprint).call("SET", fingerprint, record, "NX") is None:
+            await self._remove_unused(account, key_id, str(user or ""))
+            raise Refused(TAKEN)
         return NewKey(text, key_id, account, str(values.get("name", "")))
+
+    async def _remove_unused(self, account: str, key_id: str, user: str) -> None:
+        """Remove a key without a fingerprint, which nobody can have used.
+
+        The hash goes first: a key without one is in no list, whatever interrupts the rest.
+        """
+        call = self._links.link(slot(account)).call
+        await call("DEL", f"{slot(account)}:k:{key_id}")
+        await self._links.link(f"ki:{key_id}").call("DEL", f"ki:{key_id}")
+        with suppress(RedisReplyError):  # a user of the store that was made for an older version may not run SREM
+            if user:
+                await call("SREM", keys_of_user(account, user), key_id)
+            await call("SREM", f"{slot(account)}:ks", key_id)
 
     async def owner_of(self, text: str) -> tuple[str, str] | None:
         """Account and id of the key with this text, whatever its state; None if there is none."""
@@ -215,8 +234,7 @@ class Keys:
         await set_state(self._links, account, f"{slot(account)}:k:{key_id}", "revoked")
         await self._tell(found)
         record = await self._read(account, key_id)
-        assert record is not None  # keys are never deleted
-        return record
+        return record or structs.replace(found, state="revoked")  # `store` has removed one whose text was taken
 
     async def disable(self, key: KeyRecord) -> bool:
         """Refuse further calls of an active key, and cut its running calls; False if it is not active."""

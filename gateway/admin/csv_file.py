@@ -19,8 +19,8 @@ from typing import Any
 Row = Mapping[str, Any]
 
 ROWS_AT_ONCE = 500  # in one piece: a few milliseconds of work, some 100 kB
-#: A text that a spreadsheet would take for a formula.
-_FORMULA = re.compile(r"[=+\-@\t\r]")
+#: A text that a spreadsheet would take for a formula; some take the full-width forms of = + - @ as well.
+_FORMULA = re.compile(r"[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
 
 

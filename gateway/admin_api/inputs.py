@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from gateway.amounts import parse_amount
 from gateway.config.toml_reader import suggestion
 from gateway.errors import InvalidValue, MissingParameter, UnknownParameter
+from gateway.http_server.zero_character import refuse_zero, refuse_zero_in_json
 from gateway.schemas.validation import BodyDecoder
 
 #: Money in a body: text, because a JSON number is a binary fraction in most programs.
@@ -23,6 +24,7 @@ _AT = re.compile(r" - at `\$\.?(.*)`$", re.DOTALL)
 
 def read_body(kind: type[Struct], content: bytes) -> Struct:
     """The body as `kind`; BadRequest names the field that is wrong. An empty body is an empty object."""
+    refuse_zero_in_json(content)
     body: Struct
     body, fields = _decoder(kind).decode(content or b"{}")
     _refuse_unknown(fields, kind)
@@ -38,7 +40,9 @@ def read_query(kind: type[Struct] | None, values: Mapping[str, list[bytes]]) -> 
     if kind is None:
         return None
     try:
-        return msgspec.convert({name: found[0].decode() for name, found in values.items()}, kind, strict=False)
+        texts = {name: found[0].decode() for name, found in values.items()}
+        refuse_zero({name: [text] for name, text in texts.items()})
+        return msgspec.convert(texts, kind, strict=False)
     except msgspec.ValidationError as error:
         match = _AT.search(str(error))
         name, cause = match[1] if match else "", _AT.sub("", str(error))

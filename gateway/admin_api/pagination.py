@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from gateway.admin.pages import MOST
 from gateway.errors import InvalidValue
+from gateway.http_server.zero_character import ZERO
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ def read_cursor(kind: str, text: str, types: type[T]) -> T | None:
         return None
     try:
         values = msgspec.msgpack.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=list[str | int])
-        if values[:1] == [kind]:
+        if values[:1] == [kind] and not any(isinstance(value, str) and ZERO in value for value in values):
             return msgspec.convert(values[1:], types)
     except (ValueError, msgspec.MsgspecError):
         pass

@@ -1,4 +1,4 @@
-"""Fields of forms as numbers and amounts."""
+"""Fields of forms and parameters of addresses as numbers and amounts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
 
 T = TypeVar("T")
+MOST_DIGITS = 17  # of a number that is looked for; the database has numbers of 64 bits
 
 
 def amount_field(visit: Visit, name: str, label: str) -> int | None:
@@ -29,6 +30,12 @@ def required_amount(visit: Visit, name: str, label: str) -> int:
     if amount is None or amount <= 0:
         raise InvalidValue(f"{label}: expected an amount above zero, such as 2.50", param=name)
     return amount
+
+
+def whole_number(text: str) -> int | None:
+    """The number that is written in the digits 0 to 9, at most 17 of them; None for any other text."""
+    # `isdigit` alone is true for digits that `int` refuses, such as a superscript two.
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None
 
 
 def new_operation() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs
@@ -16,6 +17,7 @@ from gateway.console import cookies as names
 from gateway.console.audience import check_audience
 from gateway.console.cookies import Cookies
 from gateway.console.paths import path_with
+from gateway.console.playground_runs import MOST_OF_USER
 from gateway.console.replies import Document, Download, Redirect, Reply, Stream, View
 from gateway.console.route import Function, Route
 from gateway.console.site import Site
@@ -36,15 +38,19 @@ from gateway.errors import (
     UnknownURL,
     UnsupportedContentType,
 )
+from gateway.http_server.attended import AttendedWork, ClientLeft
 from gateway.http_server.piecewise import PIECE_WITHIN, PieceSender
 from gateway.http_server.private_answers import METHODS, body_length, set_headers
+from gateway.http_server.zero_character import refuse_zero
 from gateway.log import AccessLine, gateway_log
 
+MOST_WAITS = MOST_OF_USER  # of one person at one route that waits for others
 MAX_BODY = 2**18  # bytes
 MAX_FIELDS = 2000
 MAX_QUERY = 100  # parameters
 FORM = "application/x-www-form-urlencoded"
 SIGN_IN = "/sign-in"
+CLIENT_CLOSED = "client_closed"  # in the access log, as for `/v1`
 #: Statuses of input that a person can correct: its form is shown again. A form whose own object is not found is not.
 CORRECTABLE = frozenset({400, 401, 404, 409, 429})
 HEADERS: Mapping[str, str] = {
@@ -66,6 +72,7 @@ class PageHandler(RequestHandler):
         self.outcome, self.detail = "ok", ""
         self._body = bytearray()
         self._sender = PieceSender(self)
+        self._attended = AttendedWork()
 
     def set_default_headers(self) -> None:
         self.request_id = set_headers(self, HEADERS)
@@ -108,6 +115,10 @@ class PageHandler(RequestHandler):
             return
         try:
             reply = await self._reply()
+        except ClientLeft:
+            self.outcome = CLIENT_CLOSED
+            self.set_status(499)
+            return
         except Exception as error:
             # The handler's edge: every exception becomes a page.
             reply = self._error_page(error)
@@ -125,6 +136,7 @@ class PageHandler(RequestHandler):
         visit = self.visit
         await visit.identify()
         route, parameters = self.site.router.search(visit.asked.method, visit.asked.path)
+        refuse_zero(visit.asked.query)
         try:
             await self._admit(route, parameters)
         except NotSignedIn:
@@ -132,6 +144,7 @@ class PageHandler(RequestHandler):
         if not route.writes:
             return await self._read(route, parameters)
         visit.form = self._read_form()
+        refuse_zero(visit.form)
         if not is_right(visit.anchor, visit.raw(FIELD) or self.request.headers.get(HEADER, "")):
             return await self._refuse_form(route, parameters)
         return await self._write(route, parameters)
@@ -152,8 +165,19 @@ class PageHandler(RequestHandler):
 
     async def _read(self, route: Route, parameters: Mapping[str, str]) -> Reply:
         """Reads take turns. Those that wait for others do not, and writes neither: these wait for hashes and mail."""
-        async with nullcontext() if route.waits else self.site.turns:
+        if route.waits:
+            return await self._wait(route, parameters)
+        async with self.site.turns:
             result: Reply = await route.function(self.visit, **parameters)
+        return result
+
+    async def _wait(self, route: Route, parameters: Mapping[str, str]) -> Reply:
+        """A person has few waits at a time, and none for an answer that nobody reads; ClientLeft."""
+        user = self.visit.user
+        refusal = "You have opened this too many times at once; wait for one of them"
+        place = self.site.waits.place(f"{user.id} {route.path}", most=MOST_WAITS, refusal=refusal) if user else None
+        with place or nullcontext():
+            result: Reply = await self._attended.run(partial(route.function, self.visit, **parameters))
         return result
 
     async def _refuse_form(self, route: Route, parameters: Mapping[str, str]) -> Reply:
@@ -279,6 +303,7 @@ class PageHandler(RequestHandler):
     def on_connection_close(self) -> None:
         """The browser has left: what it waited for ends."""
         self._sender.client_left()
+        self._attended.client_left()
 
     def _send_page(self, view: View) -> None:
         try:

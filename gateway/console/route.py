@@ -29,7 +29,8 @@ class Route(Struct, frozen=True, kw_only=True):
     form: Function | None = None
     is_open: Callable[[Visit], bool] | None = None  # a further condition for the audience, such as a setting
     menu: str = ""  # the name in the navigation; "": the page is not in it
-    waits: bool = False  # a GET that waits for something else than the store and the database
+    #: A GET that waits for something else than the store and the database. It is cancelled if the browser leaves.
+    waits: bool = False
 
     @property
     def parameters(self) -> list[str]:

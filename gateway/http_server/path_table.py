@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 from urllib.parse import unquote
 
 from gateway.errors import MethodNotAllowed, UnknownURL
+from gateway.http_server.zero_character import ZERO
 
 T = TypeVar("T")
 PARAMETER = re.compile(r"\{(\w+)\}")
@@ -33,7 +34,10 @@ class PathTable(Generic[T]):
         return [entry for _, methods in self._paths.values() for entry in methods.values()]
 
     def search(self, method: str, path: str) -> tuple[T, Mapping[str, str]]:
-        """The entry and the percent-decoded parameters; MethodNotAllowed, UnknownURL. HEAD finds what GET does."""
+        """The entry and the percent-decoded parameters; MethodNotAllowed, UnknownURL. HEAD finds what GET does.
+
+        Nothing has the character U+0000 in its name.
+        """
         allowed: set[str] = set()
         for template in self._ordered:
             pattern, methods = self._paths[template]
@@ -42,11 +46,18 @@ class PathTable(Generic[T]):
                 continue
             entry = methods.get("GET" if method == "HEAD" else method)
             if entry is not None:
-                return entry, {name: unquote(match[name]) for name in PARAMETER.findall(template)}
+                return entry, _parameters(template, match)
             allowed |= methods.keys() | ({"HEAD"} if "GET" in methods else set())
         if allowed:
             raise MethodNotAllowed(", ".join(sorted(allowed)))
         raise UnknownURL
+
+
+def _parameters(template: str, match: re.Match[str]) -> Mapping[str, str]:
+    found = {name: unquote(match[name]) for name in PARAMETER.findall(template)}
+    if any(ZERO in value for value in found.values()):
+        raise UnknownURL
+    return found
 
 
 def _pattern(path: str) -> re.Pattern[str]:

@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, aclosing
 from typing import Any
 
 from tornado.iostream import StreamClosedError
 from tornado.web import RequestHandler
 
-from gateway.errors import TooManyRequests
+from gateway.http_server.places import Places
 
 MOST_OF_ONE = 4  # files that one person or token gets at the same time
 PIECE_WITHIN = 60.0  # seconds in which a client takes a piece of a file
@@ -81,19 +80,12 @@ class RunningDownloads:
     """The files that a process sends now, counted by who gets them."""
 
     def __init__(self) -> None:
-        self._running: Counter[str] = Counter()
+        self._places = Places()
 
     def __len__(self) -> int:
-        return self._running.total()
+        return len(self._places)
 
-    @contextmanager
-    def place(self, who: str) -> Iterator[None]:
+    def place(self, who: str) -> AbstractContextManager[None]:
         """Count a file while it is sent; TooManyRequests."""
-        if self._running[who] >= MOST_OF_ONE:
-            raise TooManyRequests(f"You have {MOST_OF_ONE} downloads running; wait for one of them")
-        self._running[who] += 1
-        try:
-            yield
-        finally:
-            self._running[who] -= 1
-            self._running += Counter()  # forgets those without files
+        refusal = f"You have {MOST_OF_ONE} downloads running; wait for one of them"
+        return self._places.place(who, most=MOST_OF_ONE, refusal=refusal)

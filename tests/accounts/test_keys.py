@@ -2,6 +2,8 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -160,3 +162,56 @@ async def test_unknown_accounts_and_keys_are_refused(world):
         with pytest.raises(Refused):
             await w.keys.create("}{a:acme")
         assert await w.dump() == {}
+
+
+async def test_one_of_several_calls_with_one_text_makes_its_key_and_nothing_is_left_of_the_others(world):
+    async with world() as w:
+        await w.accounts.create("acme")
+        before = set(await w.dump())
+        text = "sk-" + "x" * 43
+        made = await asyncio.gather(
+            *(w.keys.create("acme", text=text, user="usr_1") for _ in range(4)), return_exceptions=True
+        )
+        [new] = [one for one in made if not isinstance(one, BaseException)]
+        assert [type(one) for one in made].count(Refused) == 3
+        [kept] = await w.keys.list("acme")
+        assert (kept.id, [key.id for key in await w.keys.of_user("acme", "usr_1")]) == (new.id, [new.id])
+        names = [name.decode() for name in set(await w.dump()) - before]
+        own = [f"ki:{new.id}", f"{{a:acme}}:k:{new.id}", "{a:acme}:ks", "{a:acme}:uk:usr_1"]
+        assert sorted(name for name in names if not name.startswith("kh:")) == sorted(own)
+        assert [await w.store.client.scard(name) for name in own[2:]] == [1, 1]
+        assert (await w.admit(await w.auth.authenticate(text), 0)).key.id == new.id
+
+
+async def test_text_of_a_key_that_was_not_stored_to_the_end_is_still_free(world, monkeypatch):
+    async with world() as w:
+        await w.accounts.create("acme")
+        text = "sk-" + "x" * 43
+
+        async def fails(command: str, *_: Any) -> Any:
+            if command == "SET":
+                raise errors.StoreUnavailable
+
+        def breaks(name: str) -> Any:
+            return SimpleNamespace(call=fails) if name.startswith("kh:") else w.store.link(name)
+
+        monkeypatch.setattr(w.keys, "_links", SimpleNamespace(link=breaks))
+        with pytest.raises(errors.StoreUnavailable):
+            await w.keys.create("acme", text=text)
+        monkeypatch.undo()
+        [incomplete] = await w.keys.list("acme")
+        new = await w.keys.create("acme", text=text)
+        assert (await w.admit(await w.auth.authenticate(text), 0)).key.id == new.id != incomplete.id
+
+
+async def test_key_that_is_removed_while_it_is_revoked_was_of_no_use(world, monkeypatch):
+    async with world() as w:
+        key = await w.caller()
+        tell = w.keys._tell
+
+        async def remove(found: Any) -> None:
+            await w.store.client.delete(f"{{a:acme}}:k:{key.id}")
+            await tell(found)
+
+        monkeypatch.setattr(w.keys, "_tell", remove)
+        assert (await w.keys.revoke(key.id)).state == "revoked"

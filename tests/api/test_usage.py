@@ -93,6 +93,8 @@ async def test_key_of_a_member_asks_for_the_calls_of_its_user_only(
         ("?group_by=provider", "group_by"),
         ("?group_by=day,hour", "group_by"),
         ("?account=umbra", "account"),
+        ("?from=2026-10-01%00", "from"),
+        ("?group_by=model%00", "group_by"),
     ],
 )
 async def test_wrong_query_is_refused_without_a_question(client: Client, query: str, param: str) -> None:

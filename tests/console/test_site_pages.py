@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import msgspec
 
+from gateway.admin.audit_trail import AuditFilter
 from gateway.admin.effective_configuration import effective_configuration
+from gateway.admin.newest_events import newest_events
 from gateway.admin.playground_keys import PlaygroundKeys
 from gateway.config.loader import parse
 from gateway.routing.circuit_sync import HASH, CircuitEvent, read_circuit_events
@@ -135,6 +138,20 @@ async def test_playground_key_is_one_per_user_and_account_until_it_is_revoked(co
         assert await playground.text(actor, "acme") != first
         browser = await c.signed_in(ann)
         assert first not in (await browser.get("/accounts/acme/keys")).html
+
+
+async def test_calls_that_are_the_first_at_the_same_time_share_one_key_of_the_playground(console) -> None:
+    async with console() as c:
+        user = await c.user("ann@example.com", acme="member")
+        people = await c.services.people()
+        actor, playground = user.actor(""), people.playground_keys
+        assert len(set(await asyncio.gather(*(playground.text(actor, "acme") for _ in range(4))))) == 1
+        [key] = await c.services.store.keys.list("acme")
+        assert (key.name, key.state, key.user) == ("Playground", "active", user.id)
+        events = await newest_events(ROOT, people.audit_trail, c.services.store.outbox, AuditFilter(), limit=50)
+        assert [event.object for event in events if event.action == "keys.create"] == [f"key:{key.id}"]
+        shown = await (await c.signed_in(user)).get("/accounts/acme/keys")
+        assert shown.html.count(f'/keys/{key.id}"') == 1 and "Playground" in shown.text
 
 
 async def test_target_that_is_not_used_is_shown_with_its_reason(console) -> None:

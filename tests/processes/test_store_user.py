@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.accounts.keys import Keys
 from gateway.admin.oidc.flows import Flow, Flows
 from gateway.admin.sign_in_limits import PER_SUBJECT, SignInLimits
 from gateway.errors import SignInLimited
@@ -92,6 +93,25 @@ async def test_documented_user_may_run_what_signing_in_to_the_console_runs(yard:
         finally:
             await store.close()
         assert await denials(server) == []
+
+
+@pytest.mark.parametrize("lacks", ["", "srem"])
+async def test_documented_user_may_remove_a_key_whose_text_was_taken_and_an_older_one_does_as_well_without(
+    yard: Yard, lacks: str
+) -> None:
+    async with own_store(yard.folder / "elsewhere") as server:
+        await server_says(server, *documented_user(), *([f"-{lacks}"] if lacks else []))
+        store = await Store.open(f"unix://gateway:{PASSWORD}@{server.socket}", timeout=5.0)
+        try:
+            keys, values = Keys(store, bytes(32)), dict[str, str | int](state="active", created=1, user="usr_1")
+            text = "sk-" + "x" * 43
+            made = await asyncio.gather(
+                *(keys.store("acme", values, show_cost=False, text=text) for _ in range(2)), return_exceptions=True
+            )
+            assert sorted(type(one).__name__ for one in made) == ["NewKey", "Refused"]
+        finally:
+            await store.close()
+        assert await denials(server) == ([lacks] if lacks else [])
 
 
 async def denials(server: Any) -> list[str]:

@@ -12,6 +12,7 @@ from gateway.admin.pages import page_of
 from gateway.admin.refusals import existing_account
 from gateway.admin.times import from_micros, to_micros
 from gateway.amounts import format_amount
+from gateway.console.fields import whole_number
 from gateway.console.ranges import LABELS, chosen_range
 from gateway.console.replies import PAGE, Redirect, Reply, View
 from gateway.console.route import Route
@@ -119,9 +120,8 @@ async def _emails(visit: Visit, ids: set[str]) -> dict[str, str]:
 def _before(text: str) -> tuple[int, str, int] | None:
     at, _, rest = text.partition(".")
     seq, _, account = rest.partition(".")
-    if not (at.isdigit() and seq.isdigit() and len(at) < 18 and len(seq) < 18):
-        return None
-    return int(at), account, int(seq)
+    since, number = whole_number(at), whole_number(seq)
+    return None if since is None or number is None else (since, account, number)
 
 
 ROUTES = (

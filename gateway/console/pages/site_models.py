@@ -16,6 +16,7 @@ from gateway.admin.found_providers import VENDORS, find_providers
 from gateway.admin.plugin_reports import plugin_forms
 from gateway.admin.provider_health import probe, targets
 from gateway.admin.reports import Reports
+from gateway.console.fields import whole_number
 from gateway.console.replies import Redirect, Reply, View
 from gateway.console.route import Route
 from gateway.console.visit import Visit
@@ -43,14 +44,14 @@ async def models(visit: Visit) -> Reply:
 
 
 async def probe_target(visit: Visit) -> Reply:
-    credential = visit.text("credential")
+    credential = whole_number(visit.text("credential"))
     is_due = await probe(
         visit.actor,
         visit.settings,
         visit.store.store,
         visit.store.outbox,
         provider=visit.text("provider"),
-        credential=int(credential) if credential.isascii() and credential.isdigit() and len(credential) < 9 else -1,
+        credential=-1 if credential is None else credential,
         model=visit.text("model"),
     )
     visit.note("The next call tries the target." if is_due else "The target is in use already, or is tried next.")

@@ -14,6 +14,7 @@ from gateway.admin.times import from_micros, to_micros
 from gateway.admin.unexpected_cost import compare
 from gateway.admin.visible_keys import VisibleKeys
 from gateway.amounts import format_amount
+from gateway.console.fields import whole_number
 from gateway.console.pages.overview import account_refusals, report
 from gateway.console.ranges import LABELS, Range, chosen_range
 from gateway.console.rendering import render
@@ -139,12 +140,11 @@ async def _calls(visit: Visit, chosen: Range, *, limit: int) -> list[CallRow]:
 
 
 def _filter(visit: Visit, chosen: Range) -> CallFilter:
-    before = visit.query("before")
     return CallFilter(
         account=visit.account,
         since=to_micros(chosen.since),
         until=to_micros(chosen.until),
-        before=int(before) if before.isascii() and before.isdigit() and len(before) < 18 else 0,
+        before=whole_number(visit.query("before")) or 0,
         **{name: visit.query(name) for name in FILTERS},
     )
 
