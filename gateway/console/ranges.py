@@ -32,6 +32,12 @@ class Range(Struct, frozen=True):
         length = self.until - self.since
         return "hour" if length <= BY_HOUR else "day" if length <= BY_DAY else "month"
 
+    @property
+    def longer(self) -> str:
+        """The name of a longer range to look at: the next one, for dates the longest; empty if there is none."""
+        names = list(LAST)
+        return names[-1] if not self.name else "".join(names[names.index(self.name) + 1 :][:1])
+
     def query(self) -> dict[str, Any]:
         """The parameters of a link to the same range."""
         if self.name:

@@ -55,10 +55,10 @@ def test_refusals_of_a_range_are_those_of_its_hours_and_of_one_model(database) -
         database, [RefusalBatch("b1", [(hour + n, "acme", "key_x", f"m{n % 2}", "c", 10**n) for n in range(4)])]
     )
 
-    def requests(since: float, until: float | None, **rest: str) -> int:
+    def requests(since: float, until: float | None, model: str = "") -> int:
         """Of hours after noon."""
         end = None if until is None else noon + timedelta(hours=until)
-        found = read_refusals(database, since=noon + timedelta(hours=since), until=end, **rest)
+        found = read_refusals(database, since=noon + timedelta(hours=since), until=end, model=model)
         return sum(one.requests for one in found)
 
     assert requests(0, None) == 1111
