@@ -33,10 +33,13 @@ class Range(Struct, frozen=True):
         return "hour" if length <= BY_HOUR else "day" if length <= BY_DAY else "month"
 
     @property
-    def longer(self) -> str:
-        """The name of a longer range to look at: the next one, for dates the longest; empty if there is none."""
+    def longer(self) -> tuple[str, dict[str, Any]]:
+        """A longer range, in words, and the parameters of a link to it; for dates the longest that has a name."""
         names = list(LAST)
-        return names[-1] if not self.name else "".join(names[names.index(self.name) + 1 :][:1])
+        later = names[names.index(self.name) + 1 :] if self.name else names[-1:]
+        if later:
+            return f"the last {LABELS[later[0]]}", {"range": later[0]}
+        return "the last twelve months", Range("", self.until - BY_DAY, self.until + DAY).query()
 
     def query(self) -> dict[str, Any]:
         """The parameters of a link to the same range."""

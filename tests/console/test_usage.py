@@ -39,6 +39,23 @@ async def test_overview_shows_balance_spend_errors_and_keys(console) -> None:
         assert "2.000000007 USD" in day and "50 %" in day
 
 
+async def test_table_of_the_chart_has_spend_and_calls_of_each_model(console) -> None:
+    async with console() as c:
+        account = await history(c)
+        for number in range(9):
+            account.call("2026-03-05T10:00", 9 - number, model=f"m{number}")
+        account.call("2026-03-05T11:00", 1, model="m0", outcome="upstream_error")
+        account.call("2026-03-06T11:00", 0, model="m8")
+        account.flush()
+        owner = await c.as_("owner", acme="owner")
+        for path in ("/accounts/acme", USAGE):
+            text = (await owner.get(f"{path}?from=2026-03-04&to=2026-03-07")).text
+            assert "Spend in USD and calls by model, by day" in text
+            assert f"m5 m6 other models {' '.join(['Spend Calls'] * 8)} 2026-03-04 {' '.join(['0'] * 16)}" in text
+            assert "2026-03-05 0.00000001 2 0.000000008 1" in text and "0.000000003 1 0.000000003 2 2026-03-06" in text
+            assert f"2026-03-06 {' '.join(['0'] * 15)} 1 2026-03-07" in text
+
+
 async def test_overview_says_when_the_money_runs_out(console) -> None:
     async with console() as c:
         owner = await c.as_("owner", acme="owner")
