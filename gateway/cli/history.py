@@ -111,19 +111,23 @@ def copy(settings: Settings, target: str, as_json: bool) -> None:
 @click.argument("account", default="")
 @click.option("--key", "key_id", default="", metavar="KEY_ID", help="Only requests with this key.")
 @click.option("--since", type=PAST, default="24h", show_default=True, metavar="WHEN", help="From this hour on.")
+@click.option("--until", type=PAST, metavar="WHEN", help="The end, not included; its hour counts whole. Default now.")
 @remotable
-def refusals(settings: Settings, account: str, key_id: str, since: datetime, as_json: bool) -> None:
+def refusals(
+    settings: Settings, account: str, key_id: str, since: datetime, until: datetime | None, as_json: bool
+) -> None:
     """How many requests were refused, by key, model and error code, most first; of ACCOUNT or of all."""
 
     def here() -> list[dict[str, Any]]:
         from gateway.history.refusals import read_refusals
 
         with existing_database(settings) as database:
-            found = read_refusals(database, account=account, key_id=key_id, since=since)
+            found = read_refusals(database, account=account, key_id=key_id, since=since, until=until)
         return [msgspec.to_builtins(one) for one in found]
 
     async def there(client: AdminClient) -> list[dict[str, Any]]:
         query = {"account": account or None, "key": key_id or None, "since": since.isoformat()}
+        query |= {"until": until.isoformat()} if until is not None else {}
         found: list[dict[str, Any]] = (await client.get("refusals", **query))["data"]
         return found
 

@@ -37,6 +37,11 @@ def number_text(number: int | str) -> str:
     return f"{int(whole):,}{dot}{fraction}"
 
 
+def counted_text(number: int, one: str, many: str = "") -> str:
+    """A count with its noun: 1 call, 2,000 calls. `many` is the plural where it is not `one` with an s."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def duration_text(milliseconds: int | None) -> str:
     """A duration for people: 12 ms, 1.53 s, 2 min 5 s."""
     if milliseconds is None:

@@ -32,6 +32,15 @@ class Range(Struct, frozen=True):
         length = self.until - self.since
         return "hour" if length <= BY_HOUR else "day" if length <= BY_DAY else "month"
 
+    @property
+    def longer(self) -> tuple[str, dict[str, Any]]:
+        """A longer range, in words, and the parameters of a link to it; for dates the longest that has a name."""
+        names = list(LAST)
+        later = names[names.index(self.name) + 1 :] if self.name else names[-1:]
+        if later:
+            return f"the last {LABELS[later[0]]}", {"range": later[0]}
+        return "the last twelve months", Range("", self.until - BY_DAY, self.until + DAY).query()
+
     def query(self) -> dict[str, Any]:
         """The parameters of a link to the same range."""
         if self.name:

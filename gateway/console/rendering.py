@@ -24,6 +24,7 @@ def render(template: str, settings: Settings, values: Mapping[str, Any]) -> byte
         "when": elements.time_element,
         "amount": elements.amount_text,
         "number": elements.number_text,
+        "counted": elements.counted_text,
         "duration": elements.duration_text,
         "percent": elements.percent_text,
         "currency": currency_of(settings),

@@ -1,4 +1,4 @@
-"""The table behind a chart: spend by period and model. The script draws the chart from the table."""
+"""The table behind a chart: spend and calls by period and model. The script draws the chart from the table."""
 
 from __future__ import annotations
 
@@ -14,27 +14,37 @@ MOST = 7  # models with a column of their own
 OTHER = "other models"
 
 
+class Cell(Struct):
+    """What the calls of a model in a period cost, in nano-units, and how many they are."""
+
+    spend: int = 0
+    calls: int = 0
+
+
 class ChartTable(Struct, frozen=True):
-    """Columns by the sum of their amounts; each row has the beginning of its period and an amount for each column."""
+    """Columns by what they cost; each row has the beginning of its period and a cell for each column."""
 
     period: str
     columns: list[str]
-    rows: list[tuple[datetime, list[int]]]
+    rows: list[tuple[datetime, list[Cell]]]
 
 
 def chart_table(report: Report, chosen: Range) -> ChartTable:
-    """The amounts of a report by model and period; periods without a call are there, too."""
-    totals: dict[str, int] = {}
+    """A report by period and model; it may have further dimensions. Periods without a call are there, too."""
+    totals: dict[str, tuple[int, int]] = {}
     for row in report.rows:
-        totals[row.labels[0]] = totals.get(row.labels[0], 0) + row.sums["cost"]
-    ranked = sorted(totals, key=lambda model: (-totals[model], model))
+        spend, calls = totals.get(row.labels[0], (0, 0))
+        totals[row.labels[0]] = spend + row.sums["cost"], calls + row.sums["calls"]
+    ranked = sorted(sorted(totals), key=totals.__getitem__, reverse=True)
     columns = ranked[:MOST] + ([OTHER] if len(ranked) > MOST else [])
     place = {model: min(at, MOST) for at, model in enumerate(ranked)}
-    cells: dict[datetime, list[int]] = {moment: [0] * len(columns) for moment in _periods(report, chosen.period)}
+    table = {moment: [Cell() for _ in columns] for moment in _periods(report, chosen.period)}
     for row in report.rows:
-        amounts = cells.setdefault(from_micros(row.period), [0] * len(columns))
-        amounts[place[row.labels[0]]] += row.sums["cost"]
-    return ChartTable(chosen.period, columns, sorted(cells.items()))
+        cells = table.setdefault(from_micros(row.period), [Cell() for _ in columns])
+        cell = cells[place[row.labels[0]]]
+        cell.spend += row.sums["cost"]
+        cell.calls += row.sums["calls"]
+    return ChartTable(chosen.period, columns, sorted(table.items()))
 
 
 def _periods(report: Report, period: str) -> list[datetime]:

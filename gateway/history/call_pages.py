@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection
 
 from gateway.database.tables import ledger_lines
 from gateway.history.call_hours import hours_with_calls, page_ranges
+from gateway.history.rollups import RECLAIMED
 
 KINDS = ("use", "reclaim")  # one of them for each call; an `adj` line amends a call
 COLUMNS = (
@@ -30,6 +31,8 @@ _FILTERS = {"key": "key_id", "user": "user_id", "model": "model", "provider": "p
 _WIDER = 4  # so many times more lines are read at once where few are calls that pass
 
 _line = ledger_lines.c
+#: The line of a reclaimed call names no outcome; the sums do.
+_OUTCOME = sa.case((sa.and_(_line.kind == "reclaim", _line.outcome == ""), RECLAIMED), else_=_line.outcome)
 _own = _line.account == sa.bindparam("account")
 _first = sa.select(sa.func.min(_line.seq)).where(_own).scalar_subquery()
 _last = sa.select(sa.func.max(_line.seq)).where(_own).scalar_subquery()
@@ -37,6 +40,18 @@ _ENDS = sa.select(_first, _last)
 #: The time of a line; a number may have no line in the database.
 _AT = sa.select(_line.at).where(_own, _line.seq >= sa.bindparam("number")).order_by(_line.seq).limit(1)
 _AT_EXACTLY = sa.select(_line.at).where(_own, _line.seq == sa.bindparam("number"))
+
+
+def call_column(name: str) -> sa.ColumnElement[Any]:
+    """A column of a call's line, with the outcome that the sums have."""
+    return _OUTCOME.label(name) if name == "outcome" else _line[name]
+
+
+def call_is(name: str, value: Any) -> sa.ColumnElement[bool]:
+    """Whether the column of a call has this value."""
+    column: sa.ColumnElement[Any] = _OUTCOME if name == "outcome" else _line[name]
+    is_equal: sa.ColumnElement[bool] = column == value
+    return is_equal
 
 
 class CallFilter(Struct, frozen=True, kw_only=True):
@@ -114,11 +129,11 @@ def _read_back(
 @lru_cache(maxsize=64)
 def _page_query(filters: tuple[str, ...]) -> sa.Select[Any]:
     """The newest calls with numbers `first` to before `last`, with a value for each of these columns."""
-    query = sa.select(*(_line[name] for name in COLUMNS)).where(_own, _line.kind.in_(KINDS))
+    query = sa.select(*map(call_column, COLUMNS)).where(_own, _line.kind.in_(KINDS))
     query = query.where(_line.seq >= sa.bindparam("first"), _line.seq < sa.bindparam("last"))
     query = query.where(_line.at >= sa.bindparam("since"))
     for name in filters:
-        query = query.where(_line[name] == sa.bindparam(f"is_{name}"))
+        query = query.where(call_is(name, sa.bindparam(f"is_{name}")))
     return query.order_by(_line.seq.desc()).limit(sa.bindparam("most"))
 
 

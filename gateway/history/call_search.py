@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from gateway.database.tables import ledger_lines
 from gateway.history.call_hours import accounts_with_calls, hours_with_calls, page_ranges
-from gateway.history.call_pages import COLUMNS, KINDS, CallFilter, CallRow, call_of, read_calls
+from gateway.history.call_pages import COLUMNS, KINDS, CallFilter, CallRow, call_column, call_is, call_of, read_calls
 
 _OF_ACCOUNTS = {"key": "key_id", "user": "user_id"}  # filters of the sums that few accounts have
 _OF_SITE = {"model": "model", "provider": "provider", "outcome": "outcome"}
@@ -115,9 +115,9 @@ def _read_request(connection: Connection, wanted: CallSearch, limit: int) -> lis
 def _query(wanted: CallSearch, filters: dict[str, str], limit: int) -> sa.Select[tuple[object, ...]]:
     """Calls that pass the filters, after `wanted.before`, in their order."""
     table = ledger_lines.c
-    query = sa.select(table.account, *(table[name] for name in COLUMNS)).where(table.kind.in_(KINDS))
+    query = sa.select(table.account, *map(call_column, COLUMNS)).where(table.kind.in_(KINDS))
     for column, value in filters.items():
-        query = query.where(table[column] == value)
+        query = query.where(call_is(column, value))
     if wanted.before is not None:
         at, account, seq = wanted.before
         same = sa.or_(table.account > account, sa.and_(table.account == account, table.seq < seq))

@@ -6,6 +6,7 @@ that comes again, because a process was killed or a worker sent it twice, adds n
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import datetime, timedelta
 from typing import Any
@@ -83,18 +84,29 @@ class RefusalSum(Struct, frozen=True):
 
 
 def read_refusals(
-    database: Database, *, account: str = "", key_id: str = "", since: datetime, most: int = 1000
+    database: Database,
+    *,
+    since: datetime,
+    until: datetime | None = None,
+    account: str = "",
+    key_id: str = "",
+    model: str = "",
+    most: int = 1000,
 ) -> list[RefusalSum]:
-    """The sums from the hour of `since` on, the largest first; without an account, of all accounts."""
+    """The sums from `since` to before `until`, the largest first; without `until` there is no end.
+
+    Counts are of whole hours in UTC: an hour that `since` or `until` cuts counts whole, as in usage reports. An empty
+    account, key or model lets all pass.
+    """
     columns = refusals_hourly.c
     labels = [columns[name] for name in REFUSAL_LABELS]
     total = sa.func.sum(columns.requests)
-    first = int(since.timestamp()) // HOUR * HOUR * MICRO
-    query = sa.select(*labels, total).where(columns.hour >= first)
-    if account:
-        query = query.where(columns.account == account)
-    if key_id:
-        query = query.where(columns.key_id == key_id)
+    query = sa.select(*labels, total).where(columns.hour >= int(since.timestamp()) // HOUR * HOUR * MICRO)
+    if until is not None:
+        query = query.where(columns.hour < math.ceil(until.timestamp() / HOUR) * HOUR * MICRO)
+    for column, wanted in ((columns.account, account), (columns.key_id, key_id), (columns.model, model)):
+        if wanted:
+            query = query.where(column == wanted)
     query = query.group_by(*labels).order_by(total.desc(), *labels).limit(most)
     with database.reading() as connection:
         return [RefusalSum(*row[:4], int(row[4])) for row in connection.execute(query)]

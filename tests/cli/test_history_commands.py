@@ -191,6 +191,8 @@ def test_refusals_are_shown_by_key_model_and_code(acme: Terminal, valkey: Path) 
     row = {"account": "acme", "key": "key_b", "model": "m", "code": "rate_limit_exceeded", "requests": 2}
     assert acme.json("history", "refusals", "acme") == [row, {**row, "key": "key_a", "requests": 1}]
     assert acme.json("history", "refusals", "acme", "--key", "key_b", "--since", "1h") == [row]
+    assert acme.json("history", "refusals", "acme", "--since", "9d", "--until", "2h") == []
+    assert len(acme.json("history", "refusals", "acme", "--since", "9d", "--until", "0s")) == 2
     assert [one["code"] for one in acme.json("history", "refusals") if not one["account"]] == ["invalid_api_key"]
 
 

@@ -14,10 +14,13 @@ from msgspec import structs
 from gateway.config.loader import load
 from gateway.database.address import address_of
 from gateway.database.engine import Database
+from gateway.history.refusals import add_batches
 from gateway.ledger.entry import Entry
+from gateway.ledger.refusal_counts import HOUR, RefusalBatch
 from gateway.ledger.refused import RefusedFile
 from gateway.store import Store
 from tests.history.made_lines import Account as History
+from tests.history.made_lines import moment
 
 from .conftest import Terminal, on_store
 from .two_ways import TwoWays, pay, plain, ways
@@ -70,6 +73,7 @@ def test_commands_about_usage_prices_and_the_site_are_the_same(ways: TwoWays, va
         ("explain", calm, "fake-chat", "--max-tokens", "5", "--stream"),
         ("refused", "list"),
         ("history", "refusals"),
+        ("history", "refusals", "filled", "--since", "2026-10-05", "--until", "2026-10-06"),
         ("history", "state"),
         ("notify", "list"),
         ("keys", "list", "--unused", "2099-01-01"),
@@ -122,6 +126,8 @@ def _fill_history(terminal: Terminal) -> None:
     account.line("2026-10-01T10:00", "open", 5_000, request_id="open")
     account.call("2026-10-05T10:30", 500, request_id="req_filled", user="usr_1", upstream_cost=120)
     account.flush()
+    hours = [int(moment(day).timestamp()) // HOUR for day in ("2026-10-05", "2026-10-06")]
+    add_batches(database, [RefusalBatch("batch", [(hour, "filled", "key_1", "m", "c", 1) for hour in hours])])
     database.close()
     values = (account.seq, account.balance)
     on_store(Path(settings.store.url.removeprefix("unix://")), lambda store: _write(store, values))

@@ -31,6 +31,15 @@ def test_small_share_is_never_shown_as_none() -> None:
     assert shares == ["0 %", "< 0.01 %", "33.33 %", "100 %", "–"]
 
 
+@pytest.mark.parametrize(
+    ("number", "nouns", "text"),
+    [(0, ("call",), "0 calls"), (1, ("call",), "1 call"), (1, ("call was", "calls were"), "1 call was"),
+     (1234, ("call was", "calls were"), "1,234 calls were")],
+)  # fmt: skip
+def test_one_thing_is_counted_in_the_singular(number: int, nouns: tuple[str, ...], text: str) -> None:
+    assert elements.counted_text(number, *nouns) == text
+
+
 def test_time_is_machine_readable_with_utc_on_hover() -> None:
     html = elements.time_element(datetime(2026, 11, 23, 14, 5, 9, tzinfo=UTC))
     assert 'datetime="2026-11-23T14:05:09Z"' in html and 'title="2026-11-23 14:05:09 UTC"' in html

@@ -39,6 +39,23 @@ async def test_overview_shows_balance_spend_errors_and_keys(console) -> None:
         assert "2.000000007 USD" in day and "50 %" in day
 
 
+async def test_table_of_the_chart_has_spend_and_calls_of_each_model(console) -> None:
+    async with console() as c:
+        account = await history(c)
+        for number in range(9):
+            account.call("2026-03-05T10:00", 9 - number, model=f"m{number}")
+        account.call("2026-03-05T11:00", 1, model="m0", outcome="upstream_error")
+        account.call("2026-03-06T11:00", 0, model="m8")
+        account.flush()
+        owner = await c.as_("owner", acme="owner")
+        for path in ("/accounts/acme", USAGE):
+            text = (await owner.get(f"{path}?from=2026-03-04&to=2026-03-07")).text
+            assert "Spend in USD and calls by model, by day" in text
+            assert f"m5 m6 other models {' '.join(['Spend Calls'] * 8)} 2026-03-04 {' '.join(['0'] * 16)}" in text
+            assert "2026-03-05 0.00000001 2 0.000000008 1" in text and "0.000000003 1 0.000000003 2 2026-03-06" in text
+            assert f"2026-03-06 {' '.join(['0'] * 15)} 1 2026-03-07" in text
+
+
 async def test_overview_says_when_the_money_runs_out(console) -> None:
     async with console() as c:
         owner = await c.as_("owner", acme="owner")
@@ -64,7 +81,7 @@ async def test_member_sees_only_own_calls_and_owner_all(console) -> None:
         for browser, seen, cost in ((ann, [mine], "5"), (owner, [mine, theirs], "14"), (viewer, [mine, theirs], "14")):
             page = await browser.get(USAGE)
             assert [one for one in (mine, theirs) if one in page.html] == seen
-            assert f"{len(seen)} calls, 0.{cost:0>9} USD" in page.text
+            assert f"{len(seen)} call{'s' if len(seen) > 1 else ''}, 0.{cost:0>9} USD" in page.text
             csv = (await browser.get(f"{USAGE}.csv")).html
             assert [one for one in (mine, theirs) if one in csv] == seen
         assert (await ann.ask("GET", f"{USAGE}/{theirs}")).status == 404
@@ -88,7 +105,9 @@ async def test_readers_of_the_same_calls_share_a_rendered_part_and_nothing_of_th
             browser = await c.signed_in(await c.user(f"{name}@example.com", acme=role))
             page = pages[name] = await browser.get(USAGE)
             others = {"ann", "bob", "cid"} - {name}
-            assert f"{name}@example.com" in page.html and not any(f"{other}@" in page.html for other in others)
+            own = re.sub(r'<select name="user">.*?</select>', "", page.html)  # owners choose among members
+            assert f"{name}@example.com" in own and not any(f"{other}@" in own for other in others)
+            assert (own == page.html) == (role == "member")
         assert rendered == ["_usage.html"] * 2  # the owners' one, and the member's
         assert "robot" in pages["ann"].html and "robot" in pages["bob"].html and "robot" not in pages["cid"].html
         assert (

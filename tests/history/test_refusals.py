@@ -11,8 +11,8 @@ from msgspec import structs
 from gateway.database.tables import ledger_lines, refusals_hourly, usage_daily, usage_daily_tags
 from gateway.history import refusals
 from gateway.history.rebuild import rebuild_rollups
-from gateway.history.refusals import read_refusals
-from gateway.ledger.refusal_counts import STREAM, RefusalCounts
+from gateway.history.refusals import add_batches, read_refusals
+from gateway.ledger.refusal_counts import HOUR, STREAM, RefusalBatch, RefusalCounts
 from tests.ledger.records import record_of
 from tests.ledger.test_archive import busy
 
@@ -46,6 +46,26 @@ async def test_batches_are_summed_and_leave_the_store(world, importing, database
         assert [one.requests for one in read_refusals(database, key_id="key_y", since=HOUR_AGO)] == [1]
         assert read_refusals(database, since=datetime.now(UTC) + timedelta(hours=1)) == []
         assert read_refusals(database, account="other", since=HOUR_AGO) == []
+
+
+def test_refusals_of_a_range_are_those_of_its_hours_and_of_one_model(database) -> None:
+    noon = datetime(2026, 3, 5, 12, tzinfo=UTC)
+    hour = int(noon.timestamp()) // HOUR
+    add_batches(
+        database, [RefusalBatch("b1", [(hour + n, "acme", "key_x", f"m{n % 2}", "c", 10**n) for n in range(4)])]
+    )
+
+    def requests(since: float, until: float | None, model: str = "") -> int:
+        """Of hours after noon."""
+        end = None if until is None else noon + timedelta(hours=until)
+        found = read_refusals(database, since=noon + timedelta(hours=since), until=end, model=model)
+        return sum(one.requests for one in found)
+
+    assert requests(0, None) == 1111
+    assert requests(0, 1) == 1  # the end is not included
+    assert requests(0, 1.01) == 11 and requests(0.99, 1) == 1  # an hour that is cut counts whole
+    assert requests(1, 3) == 110 and requests(-9, 0) == 0
+    assert requests(0, 4, model="m1") == 1010 and requests(0, 2, model="m1") == 10
 
 
 async def test_batch_that_comes_again_adds_nothing(world, importing, database, monkeypatch) -> None:

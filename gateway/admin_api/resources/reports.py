@@ -52,9 +52,13 @@ FILTERS = ("account", "user", "key", "model", "provider", "endpoint", "outcome",
 
 
 class RefusalsQuery(Struct, frozen=True, kw_only=True):
-    """The query of refused requests. Without `since` they are those of the last 24 hours."""
+    """The query of refused requests. Without `since` they are those of the 24 hours before `until`, by default now.
+
+    An hour that `since` or `until` cuts counts whole.
+    """
 
     since: Moment | None = None
+    until: Moment | None = None
     account: str = ""
     key: Annotated[str, Meta(description="The id of the key.")] = ""
 
@@ -74,8 +78,10 @@ async def usage_csv(call: Call, query: UsageQuery) -> AsyncGenerator[bytes]:
 
 async def refusals(call: Call, query: RefusalsQuery) -> dict[str, Any]:
     account = visible_account(call, query.account)
-    since = query.since or datetime.now(UTC) - timedelta(days=1)
-    found = await call.services.read_database(read_refusals, account=account, key_id=query.key, since=since)
+    since = query.since or (query.until or datetime.now(UTC)) - timedelta(days=1)
+    found = await call.services.read_database(
+        read_refusals, account=account, key_id=query.key, since=since, until=query.until
+    )
     return page("refusals", [msgspec.to_builtins(one) for one in found], None)
 
 

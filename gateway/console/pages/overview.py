@@ -11,6 +11,7 @@ from gateway.admin.low_balance import low_balance
 from gateway.admin.refusals import existing_account
 from gateway.admin.reports import ReportQuery, Reports
 from gateway.admin.usage_report import Report
+from gateway.console.outcomes import GOOD
 from gateway.console.ranges import LABELS, Range, chosen_range
 from gateway.console.replies import Reply, View
 from gateway.console.route import Route
@@ -19,7 +20,6 @@ from gateway.console.visit import Visit
 from gateway.history.refusals import RefusalSum, read_refusals
 
 TOP = 8  # keys
-GOOD = frozenset({"ok", "client_closed"})  # outcomes that are no errors
 
 
 async def overview(visit: Visit, account: str) -> Reply:
@@ -66,17 +66,21 @@ async def report(
     return await reports.report(visit.actor, query)
 
 
-async def refusals(visit: Visit, keys: Sequence[KeyRecord], chosen: Range) -> list[RefusalSum]:
-    """The refused requests of keys that the reader may see, since the beginning of the range."""
+async def refusals(visit: Visit, keys: Sequence[KeyRecord], chosen: Range, *, model: str = "") -> list[RefusalSum]:
+    """The refused requests of these keys of the account in the range, for one model or for all."""
+    if not keys:
+        return []
+    read = partial(
+        read_refusals,
+        await visit.services.database(),
+        since=chosen.since,
+        until=chosen.until,
+        account=visit.account,
+        key_id=keys[0].id if len(keys) == 1 else "",
+        model=model,
+    )
     known = {key.id for key in keys}
-    return [one for one in await account_refusals(visit, chosen) if one.key in known]
-
-
-async def account_refusals(visit: Visit, chosen: Range) -> list[RefusalSum]:
-    """The refused requests of all keys of the account."""
-    database = await visit.services.database()
-    read = partial(read_refusals, database, account=visit.account, since=chosen.since)
-    return await visit.services.sql.run(read)
+    return [one for one in await visit.services.sql.run(read) if one.key in known]
 
 
 def _top(by_key: Report, keys: Sequence[KeyRecord]) -> list[dict[str, Any]]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from msgspec import structs
+
+from gateway.accounts.keys import KeyRecord
 from gateway.admin.call_details import CallReader
 from gateway.admin.call_lists import CallLists
 from gateway.admin.csv_file import csv_pieces
@@ -12,10 +16,12 @@ from gateway.admin.pages import page_of
 from gateway.admin.reports import Reports, restricted
 from gateway.admin.times import from_micros, to_micros
 from gateway.admin.unexpected_cost import compare
+from gateway.admin.usage_report import Report
 from gateway.admin.visible_keys import VisibleKeys
 from gateway.amounts import format_amount
 from gateway.console.fields import whole_number
-from gateway.console.pages.overview import account_refusals, report
+from gateway.console.outcomes import outcome_text
+from gateway.console.pages.overview import refusals, report
 from gateway.console.ranges import LABELS, Range, chosen_range
 from gateway.console.rendering import render
 from gateway.console.replies import PAGE, Download, Reply, View
@@ -25,6 +31,7 @@ from gateway.console.visit import Visit
 from gateway.errors import NotFound
 from gateway.history.call_pages import CallFilter, CallRow
 
+MOST_MEMBERS = 200  # to choose from
 FILTERS = ("key", "model", "outcome", "user")
 CSV = (
     "at", "request_id", "key", "model", "served_model", "provider", "endpoint", "outcome", "tokens_in", "tokens_out",
@@ -71,15 +78,11 @@ async def usage(visit: Visit, account: str) -> Reply:
 
 async def _main(visit: Visit, account: str, chosen: Range, filters: dict[str, list[str]]) -> bytes:
     """The HTML of all that is not of this visit: half of a page's time is spent on its rows."""
-    summary = await report(
-        visit, Reports((await visit.people()).transactions), chosen, [chosen.period, "model"], filters
-    )
+    wanted = {name: visit.query(name) for name in FILTERS}
+    summary, outcomes = await _summary(visit, chosen, filters)
     keys = await visit.store.visible_keys.list(visit.actor, account)
-    known = {key.id for key in keys if visit.query("key") in ("", key.id)}
-    refused = await account_refusals(visit, chosen)
     calls, last = page_of(await _calls(visit, chosen, limit=PAGE + 1), PAGE)
     form = summary.total_form
-    wanted = {name: visit.query(name) for name in FILTERS}
     values = {
         "account": account,
         "path": PATH.format(account=account),
@@ -88,6 +91,9 @@ async def _main(visit: Visit, account: str, chosen: Range, filters: dict[str, li
         "chosen": wanted,
         "keep": wanted,
         "keys": keys,
+        "members": await _members(visit, account, wanted["user"]),
+        "outcomes": sorted({*outcomes, wanted["outcome"]} - {""}),
+        "outcome_text": outcome_text,
         "models": sorted({*visit.settings.models, *(row.labels[0] for row in summary.rows)}),
         "chart": chart_table(summary, chosen),
         "total": summary.total,
@@ -98,10 +104,38 @@ async def _main(visit: Visit, account: str, chosen: Range, filters: dict[str, li
         "names": {key.id: key.name or f"…{key.last4}" for key in keys},
         "next": last.seq if last else 0,
         "is_first": not visit.query("before"),
-        "refused": sum(one.requests for one in refused if one.key in known),
+        "refused": await _refused(visit, keys, chosen, wanted),
         "moment": from_micros,
     }
     return render("_usage.html", visit.settings, values)
+
+
+async def _summary(visit: Visit, chosen: Range, filters: dict[str, list[str]]) -> tuple[Report, set[str]]:
+    """The sums by period, model and outcome, and the outcomes that there are without the filter of outcomes."""
+    others = {name: values for name, values in filters.items() if name != "outcome"}
+    reports = Reports((await visit.people()).transactions)
+    found = await report(visit, reports, chosen, [chosen.period, "model", "outcome"], others)
+    outcomes = {row.labels[1] for row in found.rows if row.sums["calls"]}
+    if wanted := filters.get("outcome"):
+        found = structs.replace(found, rows=[row for row in found.rows if row.labels[1] in wanted])
+    return found, outcomes
+
+
+async def _members(visit: Visit, account: str, chosen: str) -> dict[str, str]:
+    """The members by id, to filter by, for whoever sees the calls of all; `chosen` may be a former one."""
+    if not (visit.actor.may("read") or visit.actor.owns(account)):
+        return {}
+    found = await (await visit.people()).memberships.list(visit.actor, account, limit=MOST_MEMBERS)
+    names = {user.id: f"{user.name} ({user.email})" if user.name else user.email for user in found}
+    return names if chosen in ("", *names) else {**names, chosen: f"former member {chosen}"}
+
+
+async def _refused(visit: Visit, keys: Sequence[KeyRecord], chosen: Range, wanted: dict[str, str]) -> int:
+    """How many requests were refused with keys that fit. A request that did not run has no outcome."""
+    if wanted["outcome"]:
+        return 0
+    fitting = [key for key in keys if wanted["key"] in ("", key.id) and wanted["user"] in ("", key.user)]
+    return sum(one.requests for one in await refusals(visit, fitting, chosen, model=wanted["model"]))
 
 
 async def usage_csv(visit: Visit, account: str) -> Reply:

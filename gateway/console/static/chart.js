@@ -1,4 +1,4 @@
-// Draws each chart from the table inside its figure: stacked bars, one series for each column.
+// Draws each chart from the table inside its figure: stacked bars, one series for each model, of its spend or its calls.
 (() => {
   "use strict";
 
@@ -9,11 +9,17 @@
 
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  const read = (table) => {
+  // What is shown: it stays when a filter changes, and on the next page of this tab.
+  const KEPT = "chart-measure";
+  const shown = () => (sessionStorage.getItem(KEPT) === "calls" ? "calls" : "spend");
+
+  // Each model has two columns: its spend and its calls.
+  const read = (table, measure) => {
     const names = [...table.tHead.rows[0].cells].slice(1).map((cell) => cell.textContent);
     const rows = [...table.tBodies[0].rows];
     const times = rows.map((row) => Number(row.cells[0].dataset.at));
-    const columns = names.map((_, at) => rows.map((row) => value(row.cells[at + 1])));
+    const first = measure === "calls" ? 2 : 1;
+    const columns = names.map((_, at) => rows.map((row) => value(row.cells[first + 2 * at])));
     return { names, times, columns };
   };
 
@@ -42,13 +48,23 @@
     return (moment) => format.format(new Date(moment * 1e3));
   };
 
-  const ticks = (amount) => (amount === 0 ? "0" : Number(amount.toPrecision(6)).toString());
+  const amountText = (amount) => (amount === 0 ? "0" : Number(amount.toPrecision(6)).toString());
+  const callsText = (calls) => calls.toLocaleString("en");
+  const WHOLE = [...Array(12).keys()].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power)); // steps of an axis
+
+  const HEIGHT = 230;
 
   const draw = (figure) => {
     const place = figure.querySelector(".plot");
     const period = figure.dataset.chart;
-    const { names, times, columns } = read(figure.querySelector("table"));
+    const measure = shown();
+    const { names, times, columns } = read(figure.querySelector("table"), measure);
     if (!times.length) return;
+    const ticks = measure === "calls" ? callsText : amountText;
+    const choice = figure.querySelector(".switch");
+    choice.querySelector(`[value="${measure}"]`).checked = true;
+    choice.hidden = false;
+    place.setAttribute("aria-label", `Stacked bars of the ${measure} in the table below`);
     const sums = stacked(columns);
     const moment = momentOf(period);
     const order = names.map((_, at) => names.length - 1 - at);
@@ -69,30 +85,31 @@
     });
     const options = {
       width: place.clientWidth,
-      height: 230,
+      height: HEIGHT,
       tzDate: (seconds) => (period === "hour" ? new Date(seconds * 1e3) : uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC")),
       scales: { x: { time: true, range: (_, low, high) => [low - step / 2, high + step / 2] }, y: { range: (_, __, high) => [0, high * 1.05 || 1] } },
-      axes: [{ ...axis, ...ticksOf(period) }, { ...axis, size: 70, values: (_, amounts) => amounts.map(ticks) }],
+      axes: [{ ...axis, ...ticksOf(period) }, { ...axis, size: 70, ...(measure === "calls" ? { incrs: WHOLE } : {}), values: (_, amounts) => amounts.map(ticks) }],
       series: [{ label: "\u00a0", value: (_, at) => (at === null ? "" : moment(at)) }, ...series],
       cursor: { drag: { x: false, y: false } },
     };
     place.replaceChildren();
     const plot = new uPlot(options, [times, ...order.map((at) => sums[at])], place);
-    new ResizeObserver(() => {
-      if (place.clientWidth && place.clientWidth !== plot.width) plot.setSize({ width: place.clientWidth, height: 230 });
-    }).observe(place);
-    return plot;
+    const observer = new ResizeObserver(() => {
+      if (place.clientWidth && place.clientWidth !== plot.width) plot.setSize({ width: place.clientWidth, height: HEIGHT });
+    });
+    observer.observe(place);
+    return { plot, observer };
   };
 
-  const plots = new Map();
+  const drawn = [];
   const drawAll = () => {
-    for (const [figure, plot] of plots) {
+    for (const { plot, observer } of drawn.splice(0)) {
+      observer.disconnect();
       plot.destroy();
-      plots.delete(figure);
     }
     for (const figure of document.querySelectorAll("[data-chart]")) {
-      const plot = draw(figure);
-      if (plot) plots.set(figure, plot);
+      const one = draw(figure);
+      if (one) drawn.push(one);
     }
   };
 
@@ -100,6 +117,11 @@
     drawAll();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
     document.addEventListener("htmx:after:swap", drawAll);
+    document.addEventListener("change", (event) => {
+      if (!event.target.matches(".switch input")) return;
+      sessionStorage.setItem(KEPT, event.target.value);
+      drawAll();
+    });
   };
   if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", ready);
   else ready();

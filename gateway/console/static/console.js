@@ -61,11 +61,13 @@
     input.reportValidity();
   };
 
-  // In a narrow window the navigation is a row that scrolls: the current page is to be in sight.
+  // In a narrow window the navigation has rows that scroll: the current page is to be in sight in its row.
   const showCurrentPage = () => {
-    const navigation = document.querySelector(".side");
-    const current = navigation?.querySelector("[aria-current]");
-    if (current) navigation.scrollLeft = current.offsetLeft - (navigation.clientWidth - current.offsetWidth) / 2;
+    const current = document.querySelector(".side [aria-current]");
+    const row = current?.closest("ul");
+    if (!row) return;
+    const [inside, around] = [current.getBoundingClientRect(), row.getBoundingClientRect()];
+    row.scrollLeft += inside.left - around.left - (around.width - inside.width) / 2;
   };
 
   const ready = () => {
