@@ -121,6 +121,16 @@ async def test_call_without_an_answer_has_the_failures_of_all_attempts(
     assert answers(line) == [("a", "pair", "upstream_auth_error", 401), ("b", "pair", "invalid_value", 400)]
 
 
+async def test_attempts_that_failed_alike_have_an_entry_each(
+    client: Client, upstream: FakeUpstream, other: FakeUpstream, ledger: Ledger
+) -> None:
+    upstream.enqueue(Reply.hang_up())
+    other.enqueue(Reply.hang_up(), Reply.hang_up())
+    line = await line_of(client, ledger, "pair")
+    assert line.meta["outcome"] == "upstream_error"
+    assert answers(line) == [(name, "pair", "upstream_error", 0) for name in ("a", "b", "b")]
+
+
 async def test_fallback_with_a_larger_window_is_named_beside_the_refused_model(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
