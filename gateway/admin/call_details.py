@@ -20,7 +20,7 @@ from gateway.billing.itemised_cost import CostItem, ItemisedCost, itemised_cost
 from gateway.billing.usage import Usage
 from gateway.errors import NotFound
 from gateway.history.reader import read_request
-from gateway.ledger.line import LedgerLine
+from gateway.ledger.line import LedgerLine, answers_in
 from gateway.ledger.price_tables import read_prices
 from gateway.ledger.refund import find_charge
 from gateway.ledger.scripts import Links, slot
@@ -62,6 +62,7 @@ class CallDetails(Struct, frozen=True, kw_only=True):
             **{name: meta.get(name, False) for name in _FLAGS},
             "late": any(line.late for line in self.lines),
             "attempts": meta.get("attempts", 0),
+            "answers": answers_in(meta, for_operator=self.with_costs),
             "duration_ms": meta.get("duration_ms", 0),
             "first_token_ms": meta.get("first_token_ms") or None,
             "hold": format_amount(meta.get("hold", 0)),

@@ -112,6 +112,21 @@ class AuditEvent(Struct):
     address: str
 
 
+class AttemptAnswer(Struct):
+    """What an attempt of a call answered."""
+
+    provider: str
+    model: str
+    code: Annotated[
+        str,
+        Meta(
+            description="`ok`, an error code, `cancelled` if another attempt had answered, or the outcome of the call."
+        ),
+    ]
+    status: Annotated[int | None, Meta(description="Of the provider's HTTP answer.")]
+    ms: int
+
+
 class Line(Struct):
     """A line of an account's ledger; `kind` is `carry` for the sum of lines that are not stored any more."""
 
@@ -147,6 +162,9 @@ class Line(Struct):
     note: str | UnsetType = UNSET
     user: Annotated[str | UnsetType, Meta(description="The id of the user who has the key.")] = UNSET
     tags: dict[str, str] | UnsetType = UNSET
+    answers: Annotated[
+        list[AttemptAnswer] | UnsetType, Meta(description="Of attempts, in the order in which they ended.")
+    ] = UNSET
 
 
 class AuditReport(Struct):

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.admin_api.documents import Amount, Line, Time
+from gateway.admin_api.documents import Amount, AttemptAnswer, Line, Time
 
 
 class Times(Struct):
@@ -158,6 +158,10 @@ class SettledCall(Struct):
     reclaimed: bool
     late: bool
     attempts: int
+    answers: Annotated[
+        list[AttemptAnswer],
+        Meta(description="Of attempts, in the order in which they ended; empty if the outcome says as much."),
+    ]
     duration_ms: int
     first_token_ms: int | None
     hold: Amount

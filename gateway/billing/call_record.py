@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gateway.billing.usage import Usage
+from gateway.errors.attempt_answer import AttemptAnswer
 
 
 class CallRecord(Struct, frozen=True):
@@ -34,3 +35,4 @@ class CallRecord(Struct, frozen=True):
     user: str = ""  # the id of the user who has the key; empty for a service key
     tags: Mapping[str, str] | None = None  # the caller's labels, as far as they are configured
     upstream_cost: int | None = None  # what the operator pays, in nano units; None without a cost price
+    answers: tuple[AttemptAnswer, ...] | None = None  # of each attempt; None if the outcome says as much

@@ -46,6 +46,7 @@ COLUMNS = (
 
 
 ITEMS = ("bucket", "count", "price", "per", "amount")
+ANSWERS = ("model", "provider", "code", "status", "ms")
 
 
 class Usage(click.Group):
@@ -119,9 +120,12 @@ def show(settings: Settings, request_id: str, account: str | None, as_json: bool
     if as_json:
         print_json(form)
         return
-    cost = form.pop("cost")
+    cost, answers = form.pop("cost"), form.pop("answers", ())
     del form["lines"]
     print_record(form, as_json=False)
+    if answers:
+        click.echo()
+        print_table(ANSWERS, answers)
     if cost is not None:
         click.echo()
         total = {"bucket": "total", "amount": cost["total"]}

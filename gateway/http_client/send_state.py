@@ -7,6 +7,7 @@ own. A provider that does not use the HTTP client counts as one that has sent it
 
 The state also has the answers that the HTTP client waits for. The clock of the calls leaves those to the client's own
 deadlines. It sets `late` before it cancels an attempt that has no first chunk in time; the dispatcher then knows why.
+The dispatcher keeps in `failures` what the attempts answered that did not serve.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from gateway.errors import UpstreamTimeout
+from gateway.errors.attempt_answer import AttemptAnswer
 
 
 class Awaited(Protocol):
@@ -49,6 +51,7 @@ class SendState(Struct, eq=False):
     answers: tuple[Awaited, ...] = ()  # that the HTTP client reads for the call, and the last one that ended
     late: UpstreamTimeout | None = None  # why the attempt is cancelled, until the dispatcher has the failure
     late_at: float = 0.0  # monotonic seconds of that cancellation
+    failures: tuple[AttemptAnswer, ...] = ()  # of the call, in the order in which they ended
 
     def is_sent(self) -> bool:
         """Whether an upstream has the request and has not refused it."""

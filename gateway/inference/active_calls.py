@@ -18,9 +18,10 @@ from gateway.billing.price import price_on
 from gateway.errors import CallCancelled, GatewayError, InvalidApiKey
 from gateway.inference.call import Call
 from gateway.ledger import Ledger
-from gateway.ledger.checkpoint_record import encode_stream
+from gateway.ledger.checkpoint_record import DIED, encode_stream
 from gateway.ledger.inflight_checkpoint import Slot
 from gateway.log import gateway_log
+from gateway.routing.attempt_answers import answers_of
 from gateway.store import Store
 
 RENEW_EVERY = 5.0  # seconds; a lease lasts 60
@@ -87,6 +88,7 @@ class ActiveCalls:
             factor=call.model.token_factor,
             endpoint=call.endpoint.name,
             cost_price=price_on(served.costs, time.time()) if served.costs else None,
+            answers=answers_of(call.sending, call.attempts, DIED) if call.sending.failures else None,
         )
         return self._ledger.checkpoint.put(call.request_id, body)
 

@@ -17,6 +17,7 @@ from gateway.ledger import Ledger
 from gateway.log import WarningLimit, gateway_log
 from gateway.metrics import Metrics
 from gateway.plugins.hook_threads import HookThreads
+from gateway.routing.attempt_answers import answers_of
 
 
 class Settlement:
@@ -88,6 +89,7 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         key.user,
         call.quote.tags,
         _upstream_cost(call, usage) if served is not None and served.costs else None,
+        answers_of(call.sending, attempts, call.outcome) if call.sending.failures else None,
     )
 
 

@@ -2,9 +2,9 @@
 
 The stored form is one msgpack array: account, request_id, key_id, and a nested array of the time of the admission (µs,
 Redis time), the meta of the ledger line, the usage of the prompt, the price, the service tier, and the model's tokens
-per estimated token. The meta may have the cost price of the target, too. A call that has delivered nothing yet has nil
-in place of the nested array. Sharp edge: only the delivered units of the answer are known. The upstream's own count is
-lost with the worker.
+per estimated token. The meta may have the cost price of the target, too, and what earlier attempts answered. A call
+that has delivered nothing yet has nil in place of the nested array. Sharp edge: only the delivered units of the answer
+are known. The upstream's own count is lost with the worker.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from gateway.amounts import MAX_AMOUNT, NANO
 from gateway.billing.price import Price
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage, tokens_of
+from gateway.errors.attempt_answer import AttemptAnswer
 from gateway.ledger.entry import Entry
 from gateway.ledger.hold import Hold
 from gateway.ledger.line_meta import LineMeta
 
 DIED = "worker_died"  # the outcome of a call whose worker died
 
-MOST_WITH_COST = 900  # bytes of a record with a cost price; a longer one goes without, for it might not fit its slot
+#: Bytes of a record with the answers of attempts or a cost price; a longer one goes without, for it might not fit its
+#: slot.
+MOST_WITH_EXTRAS = 900
 
 
 class _StreamMeta(LineMeta):
@@ -54,10 +57,11 @@ def encode_stream(
     factor: float,
     endpoint: str = "",
     cost_price: Price | None = None,
+    answers: tuple[AttemptAnswer, ...] | None = None,
 ) -> bytes:
     """The stored form of a stream that delivers; `served_model` is empty if the requested model serves.
 
-    `cost_price` is what the operator pays; None without one.
+    `cost_price` is what the operator pays; None without one. `answers` are None if the first attempt serves.
     """
     meta = LineMeta(
         hold.key.id,
@@ -81,10 +85,15 @@ def encode_stream(
         price = _without_factor(price, service_tier)
     names = (hold.key.account, hold.request_id, hold.key.id)
     charge = (hold.admitted_at, meta, quote.prompt, price, service_tier, factor)
+    extras = []  # what the meta has beside, in the order of what is left out first
     if cost_price is not None:
-        with_cost = _StreamMeta(**structs.asdict(meta), cost_price=_of_stream(cost_price, quote.prompt))
-        body = _encoder.encode((*names, (charge[0], with_cost, *charge[2:])))
-        if len(body) <= MOST_WITH_COST:
+        of_stream = _of_stream(cost_price, quote.prompt)
+        extras = [_StreamMeta(**structs.asdict(meta), cost_price=of_stream)]
+    if answers is not None:
+        extras.insert(0, structs.replace(extras[0] if extras else _StreamMeta(**structs.asdict(meta)), answers=answers))
+    for extra in extras:
+        body = _encoder.encode((*names, (charge[0], extra, *charge[2:])))
+        if len(body) <= MOST_WITH_EXTRAS:
             return body
     return _encoder.encode((*names, charge))
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.amounts import format_amount
+from gateway.errors.attempt_answer import OPERATORS_OWN
 from gateway.ledger.scripts import Links, slot
 
 PAGE = 500  # lines per read: well under a millisecond of Redis's time
@@ -109,6 +110,7 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
             **({"upstream_cost": format_amount(upstream_cost)} if upstream_cost is not None else {}),
             **({"uncollected": format_amount(self.uncollected)} if self.uncollected else {}),
             **({"late": True} if self.late else {}),
+            **({"answers": answers_in(meta, for_operator=with_costs)} if "answers" in meta else {}),
             **{name: meta[name] for name in EXTRA if name in meta},
         }
 
@@ -116,6 +118,23 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 def without_cost(usage: dict[str, Any]) -> dict[str, Any]:
     """The usage without `provider_cost`, which is what the operator pays."""
     return {name: count for name, count in usage.items() if name != "provider_cost"}
+
+
+def answers_in(meta: dict[str, Any], *, for_operator: bool) -> list[dict[str, Any]]:
+    """What each attempt of the call answered, in the order in which they ended; empty if the outcome says as much.
+
+    Only the operator gets the HTTP status of a failure that is about the operator's credential or credit.
+    """
+    return [
+        {
+            "provider": answer.get("provider", ""),
+            "model": answer.get("model", ""),
+            "code": answer.get("code", ""),
+            "status": answer.get("status") if for_operator or answer.get("code") not in OPERATORS_OWN else None,
+            "ms": answer.get("ms", 0),
+        }
+        for answer in meta.get("answers") or ()
+    ]
 
 
 def _with_cost(usage: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from gateway.amounts import NANO, format_amount
 from gateway.billing.call_record import CallRecord
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
+from gateway.errors.attempt_answer import AttemptAnswer
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.hold import Hold
 
@@ -40,6 +41,7 @@ class LineMeta(Struct, omit_defaults=True):
     tags: Mapping[str, str] | None = None
     price_factor: str = ""  # decimal text of the factor of the price; empty for 1
     upstream_cost: int | None = None  # what the operator pays; None if the target has no cost price
+    answers: tuple[AttemptAnswer, ...] | None = None  # of each attempt; None if the outcome says as much
 
 
 ABANDONED = "abandoned"  # the outcome of a call whose client left before the reply of its admission
@@ -144,5 +146,6 @@ def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
         record.tags,
         hold.price_factor,
         record.upstream_cost,
+        record.answers,
     )
     return _encoder.encode(meta).decode()

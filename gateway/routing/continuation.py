@@ -17,6 +17,8 @@ from msgspec import UNSET, Raw, structs
 
 from gateway.billing.usage import text_units, tokens_of
 from gateway.errors import GatewayError, UpstreamError, UpstreamTruncated
+from gateway.http_client.send_state import current
+from gateway.routing.attempt_answers import note_failure
 from gateway.routing.dispatcher import Dispatcher, Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
@@ -80,6 +82,7 @@ class Continuation:
             options = self._options_to_continue() if failure.retryable else []
             if not options or not self.dispatcher.may_continue(self.options[0].candidate.model, self.tried):
                 raise failure
+            note_failure(current(), self.tried, here, failure)
             try:
                 opened = await self.dispatcher.open(options, self.attempt, self.tried)
             except BaseException as error:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
@@ -31,6 +31,7 @@ from gateway.log import PluginLog
 from gateway.metrics import Metrics
 from gateway.plugins.isolation import check_stream, is_cancelled, is_plugin_error
 from gateway.plugins.upstream_errors import clean_error
+from gateway.routing.attempt_answers import Race, note_failure
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.retry_policy import RetryPolicy, may_spend
@@ -159,6 +160,7 @@ class Dispatcher:
                     self.failed(option.candidate, failure)
                 except GatewayError as error:
                     failure = self._take_late() or error
+                note_failure(current(), tried, option.candidate, failure)
                 if reply is None or failure.retryable or option.candidate.model is model:
                     reply = failure  # a request that only a fallback refuses is not the caller's mistake
                 if current().caller_left or is_cancelled():
@@ -229,16 +231,19 @@ class Dispatcher:
         whole.race(time.monotonic())
         first = asyncio.create_task(self._apart(option, run, kind=kind))
         runners: dict[asyncio.Task[T], Candidate] = {first: option.candidate}
-        won = False
+        won, race = False, None
         try:
             await asyncio.wait(runners, timeout=option.candidate.model.hedge_after)
             second = None if first.done() or whole.caller_left else policy.hedge(self.metrics)
             if second is not None:
                 runners[asyncio.create_task(self._apart(second, run, kind=kind))] = second.candidate
-            answer = await self._winner(runners, policy)
+                race = Race(whole, option.candidate, second.candidate)
+            answer = await self._winner(runners, policy, race)
             won = True
             return answer
         finally:
+            if race is not None:
+                race.end()
             whole.raced(won=won)
             self._drop(runners, raced=won)
             # The failure that leaves here is its task's, and its traceback holds this frame and the one below.
@@ -250,14 +255,19 @@ class Dispatcher:
         track_part()
         return await self._attempt(option, run, kind=kind)
 
-    async def _winner(self, runners: dict[asyncio.Task[T], Candidate], policy: RetryPolicy[F]) -> T:
+    async def _winner(self, runners: dict[asyncio.Task[T], Candidate], policy: RetryPolicy[F], race: Race | None) -> T:
         """The answer of the first attempt that succeeds; raises the last failure when none does."""
         pending = set(runners)
         while True:
             done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            won = next((task for task in done if not task.cancelled() and task.exception() is None), None)
+            if race is not None:
+                _note_ended(race, runners, done)
+            won = next((task for task in done if not _failed(task)), None)
             if won is not None:
-                policy.won(runners.pop(won))
+                candidate = runners.pop(won)
+                policy.won(candidate)
+                if race is not None:
+                    race.won(candidate)
                 return won.result()
             if not pending:
                 return done.pop().result()  # raises
@@ -322,6 +332,12 @@ def _digest(request: object) -> int:
     """A number that equal requests share; forms have the same one if they have the same fields."""
     body: bytes = getattr(request, "body", b"")
     return hash(body) if body else hash(tuple(map(bytes, getattr(request, "fields", {}).values())))
+
+
+def _note_ended(race: Race, runners: Mapping[asyncio.Task[T], Candidate], done: Iterable[asyncio.Task[T]]) -> None:
+    for task in done:
+        if _failed(task):
+            race.failed(runners[task], None if task.cancelled() else task.exception())
 
 
 def _failed(task: asyncio.Task[Any]) -> bool:

@@ -2,7 +2,8 @@
 
 The past is one that the gateway could have written. A request is refused where the limit of its key or the balance
 refuses it; then it has no ledger line, and is counted like a refusal of a worker. A call that failed at its upstream
-has a line of the amount 0. Each call has the tag `demo=true`.
+in two attempts has a line of the amount 0, and some calls are served by the second attempt. Each call has the tag
+`demo=true`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from gateway.billing.price import Price
 from gateway.billing.price_terms import OwnPrice
 from gateway.config.settings import Settings
 from gateway.errors import BalanceExhausted, ModelNotPermitted, RequestRateLimited
+from gateway.errors.attempt_answer import AttemptAnswer
 from gateway.ledger.backdated import PastLine
 from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.refusal_counts import HOUR, RefusalBatch
@@ -31,6 +33,16 @@ CREDIT = 5 * NANO  # what the operator gives to an account that has run dry
 CREDIT_AFTER = timedelta(hours=8)  # after the first refused request
 CENT = NANO // 100
 MINUTE = 60_000  # milliseconds
+RETRIED = 40  # of so many calls of a chat model one is served by the second attempt
+FAILED_AFTER = 60  # milliseconds that the first attempt of such a call takes
+PAUSE = 100  # milliseconds between two attempts
+
+#: What the two attempts of a failed call answered, by the outcome, each with its HTTP status.
+FAILED = {
+    "upstream_timeout": (("upstream_error", 500), ("upstream_timeout", 0)),
+    "upstream_error": (("upstream_error", 502), ("upstream_error", 502)),
+    "slow_down": (("slow_down", 429), ("slow_down", 429)),
+}
 
 _encoder = msgspec.json.Encoder()
 _NOTE = _encoder.encode({"note": NOTE}).decode()
@@ -175,26 +187,40 @@ def _line(settings: Settings, one: _Quoted, chance: random.Random) -> PastLine:
     is_served = usage.requests > 0
     milliseconds = int(chance.uniform(180, 400) + usage.tokens_out * chance.uniform(6, 14))
     is_chat = request.model in CHATS and is_served
+    first_token = int(chance.uniform(90, 400)) if is_chat else 0
+    is_retried = is_chat and milliseconds % RETRIED == 0
+    if is_retried:
+        milliseconds, first_token = (time + FAILED_AFTER + PAUSE for time in (milliseconds, first_token))
+    if request.outcome == "upstream_timeout":
+        milliseconds = 30_000
     meta = LineMeta(
         key=caller.key,
         model=request.model,
         provider="fake",
         upstream=request.model,
         usage=usage,
-        attempts=1 if is_served else 2,
+        attempts=1 if is_served and not is_retried else 2,
         outcome=request.outcome,
         price=one.price.version,
         hold=one.hold,
         endpoint=settings.models[request.model].endpoints[0],
-        duration_ms=30_000 if request.outcome == "upstream_timeout" else milliseconds,
-        first_token_ms=int(chance.uniform(90, 400)) if is_chat else 0,
+        duration_ms=milliseconds,
+        first_token_ms=first_token,
         user=caller.user,
         tags={**TAGS, "team": caller.team},
         price_factor=format_amount(one.price.factor) if one.price.factor != NANO else "",
+        answers=_answers(request, milliseconds) if is_retried or not is_served else None,
     )
     text = _encoder.encode(meta).decode()
     request_id = f"req_{chance.randbytes(16).hex()}"
     return PastLine(_ms(request.at), request_id, "use", -one.cost, text, key=caller.key, user=caller.user)
+
+
+def _answers(request: Request, milliseconds: int) -> tuple[AttemptAnswer, ...]:
+    """What the two attempts of the call answered."""
+    codes = FAILED.get(request.outcome, (("upstream_error", 502), (request.outcome, 200)))
+    times = FAILED_AFTER, milliseconds - FAILED_AFTER - PAUSE
+    return tuple(AttemptAnswer("fake", request.model, *code, time) for code, time in zip(codes, times, strict=True))
 
 
 def _ms(at: datetime) -> int:

@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from gateway.config.settings import Settings
+from gateway.errors.attempt_answer import AttemptAnswer
 from gateway.http_server import piecewise
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.entry import Entry
@@ -71,6 +72,31 @@ async def test_cost_of_the_operator_is_hidden_from_tokens_of_an_account(api) -> 
                 assert ("upstream_cost" in json.dumps(await a.get(path))) == shown
         assert (await a.ask("GET", "/usage?margin=true")).status == 403
         assert (await a.ask("GET", "/usage?account=other")).status == 404
+
+
+async def test_status_about_the_operator_s_credential_is_hidden_from_tokens_of_an_account(api) -> None:
+    async with api() as a:
+        refused = AttemptAnswer("one", "m", "upstream_auth_error", 401, 12)
+        failed = AttemptAnswer("two", "m", "upstream_error", 500, 7)
+        served = AttemptAnswer("three", "m", "ok", 200, 340)
+        account = Account(await a.services.database())
+        request = account.call("2026-10-05T10:30", 500, attempts=3, answers=[refused, failed, served])
+        plain = account.call("2026-10-05T10:31", 500, attempts=1)
+        account.flush()
+        for token_account, status in ((None, 401), ("acme", None)):
+            a.token = await a.make_token("read", account=token_account)
+            document = await a.get(f"/calls/{request}")
+            assert (
+                document["answers"]
+                == document["lines"][0]["answers"]
+                == [
+                    {"provider": "one", "model": "m", "code": "upstream_auth_error", "status": status, "ms": 12},
+                    {"provider": "two", "model": "m", "code": "upstream_error", "status": 500, "ms": 7},
+                    {"provider": "three", "model": "m", "code": "ok", "status": 200, "ms": 340},
+                ]
+            )
+            old = await a.get(f"/calls/{plain}")
+            assert (old["answers"], "answers" in old["lines"][0]) == ([], False)
 
 
 async def test_own_price_is_set_and_cleared_by_actors_with_both_scopes(api) -> None:

@@ -12,6 +12,7 @@ from gateway.amounts import format_amount
 from gateway.billing.call_record import CallRecord
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
+from gateway.errors.attempt_answer import AttemptAnswer
 from gateway.ledger import Ledger
 from gateway.log import AccessLine, stderr
 from gateway.runtime.gateway import Gateway
@@ -92,6 +93,11 @@ async def test_every_column_of_a_call_has_its_own_value(
     assert (fields.pop("first_token") is not None) == stream
     usage = fields.pop("usage")
     assert (usage.tokens_in, usage.tokens_out) == (17, 2)
+    failed, served = record.answers or ()
+    assert fields.pop("answers") == (
+        AttemptAnswer("one", "asked", "upstream_error", 500, failed.ms),
+        AttemptAnswer("two", "served", "ok", 200, served.ms),
+    )
     assert fields == {
         "request_id": request_id,
         "endpoint": "chat",

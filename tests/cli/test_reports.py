@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.amounts import NANO
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
+from gateway.errors.attempt_answer import AttemptAnswer
 from gateway.ledger.price_tables import store_prices
 from gateway.store import Store
 from tests.cli.conftest import Terminal, on_store
@@ -22,6 +24,7 @@ from tests.world import World
 
 PRICE = Price(version="v1", input=1_000_000)
 MONTH = timedelta(days=40)
+ANSWERS = (AttemptAnswer("first", "m", "slow_down", 429, 12), AttemptAnswer("p", "m", "ok", 200, 340))
 
 
 @pytest.fixture
@@ -34,7 +37,10 @@ def history(terminal: Terminal, valkey: Path) -> Terminal:
         key = await world.caller("acme", balance=10 * NANO)
         for number in range(9):
             hold = await world.ledger.admit(f"req_{number:032x}", key, quote_of(version="v1"))
-            world.ledger.book(hold, record_of(number + 1, usage=Usage(in_text=number + 1), provider="p", outcome="ok"))
+            record = record_of(number + 1, usage=Usage(in_text=number + 1), provider="p", outcome="ok")
+            if number == 5:
+                record = structs.replace(record, attempts=2, answers=ANSWERS)
+            world.ledger.book(hold, record)
         await world.ledger.drain()
         client: Any = store.client
         entries = await client.xrange("{a:acme}:lg")
@@ -106,4 +112,15 @@ def test_call_is_shown_with_what_it_was_charged_for(history: Terminal) -> None:
     assert [(item["bucket"], item["count"]) for item in document["cost"]["items"]] == [("in_text", "5")]
     text = history.ok("usage", "show", f"req_{4:032x}")
     assert "in_text  5" in text
+    assert document["answers"] == [] and "provider  code" not in text
     assert "There is no settled request 'nobody'" in history.refused("usage", "show", "nobody")
+
+
+def test_call_of_several_attempts_is_shown_with_what_each_answered(history: Terminal) -> None:
+    document = history.json("usage", "show", f"req_{5:032x}")
+    assert [tuple(answer.values()) for answer in document["answers"]] == [
+        ("first", "m", "slow_down", 429, 12), ("p", "m", "ok", 200, 340)
+    ]  # fmt: skip
+    rows = [line.split() for line in history.ok("usage", "show", f"req_{5:032x}").splitlines()]
+    at = rows.index(["model", "provider", "code", "status", "ms"])
+    assert rows[at + 1 : at + 3] == [["m", "first", "slow_down", "429", "12"], ["m", "p", "ok", "200", "340"]]

@@ -171,6 +171,27 @@ async def test_call_is_taken_apart_and_compared_with_the_usual_one(console) -> N
         assert "too few calls" in (await owner.get(f"{USAGE}/{first[0]}")).text
 
 
+async def test_page_of_a_call_has_what_each_attempt_answered(console) -> None:
+    async with console() as c:
+        answers = [
+            {"provider": "first", "model": "m", "code": "upstream_auth_error", "status": 401, "ms": 12},
+            {"provider": "<b>second</b>", "model": "m", "code": "cancelled", "ms": 1340},
+            {"provider": "third", "model": "fallback", "code": "ok", "status": 200, "ms": 95},
+        ]
+        account = await history(c)
+        request = account.call(ago(hours=1), 5, attempts=3, answers=answers)
+        old = account.call(ago(hours=1), 5, attempts=2)
+        account.flush()
+        owner, viewer = await c.as_("owner", acme="owner"), await c.as_("viewer", role="viewer")
+        for browser, status in ((owner, "–"), (viewer, "401")):
+            page = await browser.get(f"{USAGE}/{request}")
+            assert f"m at first upstream_auth_error {status} 12 ms" in page.text
+            assert "m at <b>second</b> cancelled – 1.34 s fallback at third ok 200 95 ms" in page.text
+            assert "<b>second" not in page.html and "another attempt had answered" in page.text
+        page = await owner.get(f"{USAGE}/{old}")
+        assert "Answered HTTP" not in page.text and "Attempts 2" in page.text
+
+
 async def test_models_tags_and_outcomes_are_shown_as_text(console) -> None:
     text = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
     async with console() as c:

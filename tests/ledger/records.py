@@ -10,6 +10,7 @@ from gateway.billing.call_record import CallRecord
 from gateway.billing.price import Price
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
+from gateway.errors.attempt_answer import AttemptAnswer
 from gateway.ledger import Hold, Ledger
 from gateway.ledger.checkpoint_record import encode_stream
 
@@ -77,6 +78,7 @@ def stream_of(
     factor: float = 1.0,
     endpoint: str = "",
     cost_price: Price | None = None,
+    answers: tuple[AttemptAnswer, ...] | None = None,
 ) -> bytes:
     """The stored form of a stream of that hold, at that price."""
     return encode_stream(
@@ -90,6 +92,7 @@ def stream_of(
         factor=factor,
         endpoint=endpoint,
         cost_price=cost_price,
+        answers=answers,
     )
 
 

@@ -6,6 +6,7 @@ from msgspec import Struct, structs
 
 from gateway.billing.price import Price
 from gateway.billing.usage import ImageCount, Usage
+from gateway.errors.attempt_answer import AttemptAnswer
 from gateway.ledger import Hold, LedgerLine
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.checkpoint_record import encode_admitted, read_checkpoint
@@ -136,6 +137,44 @@ def test_checkpoint_with_a_cost_price_has_the_cost_on_its_line_and_is_read_by_th
     assert read_checkpoint(stream_of(hold, PRICE, PROMPT, provider="p", factor=1.5), 40)[2].amount == entry.amount
     long = stream_of(hold, PRICE, PROMPT, provider="p" * 700, cost_price=cost_price)
     assert len(long) < ROOM and "upstream_cost" not in read_checkpoint(long, 40)[2].meta
+
+
+ANSWERS = (AttemptAnswer("p", "m", "slow_down", 429, 12), AttemptAnswer("q", "m", "ok", 200, 340))
+
+
+def test_meta_has_what_attempts_answered_at_its_end():
+    record = structs.replace(record_of(0, attempts=2, served_model="m"), upstream_cost=0, answers=ANSWERS)
+    assert settled_meta(hold_of(), record, clamped=False) == (
+        '{"key":"key_x","model":"m","usage":{},"attempts":2,"upstream_cost":0,"answers":['
+        '{"provider":"p","model":"m","code":"slow_down","status":429,"ms":12},'
+        '{"provider":"q","model":"m","code":"ok","status":200,"ms":340}]}'
+    )
+    assert "answers" not in settled_meta(hold_of(), structs.replace(record, answers=None), clamped=False)
+
+
+@pytest.mark.parametrize("cost_price", [None, PRICE], ids=["no cost price", "cost price"])
+def test_checkpoint_has_what_attempts_answered_and_is_read_by_the_version_before(cost_price: Price | None):
+    hold = Hold("r1", KEY, "m", 0, None, 1)
+    died = (ANSWERS[0], structs.replace(ANSWERS[1], code="worker_died"))
+    body = stream_of(hold, PRICE, PROMPT, provider="q", factor=1.5, cost_price=cost_price, answers=died)
+    entry = read_checkpoint(body, 40)[2]
+    meta = msgspec.json.decode(entry.meta, type=LineMeta)
+    assert (meta.answers, meta.upstream_cost is None) == (died, cost_price is None)
+    before = tuple[str, str, str, tuple[int, _MetaBefore, Usage, Price, str | None, float] | None]
+    assert msgspec.msgpack.decode(body, type=before)[3][1].provider == "q"
+    assert read_checkpoint(stream_of(hold, PRICE, PROMPT, provider="q", factor=1.5), 40)[2].amount == entry.amount
+    # First the answers are left out where a slot might not have the room, then the cost.
+    long = stream_of(hold, PRICE, PROMPT, provider="q" * 500, cost_price=cost_price, answers=died * 3)
+    left = msgspec.json.decode(read_checkpoint(long, 40)[2].meta, type=LineMeta)
+    assert len(long) < ROOM and (left.answers, left.upstream_cost is None) == (None, cost_price is None)
+
+
+class _MetaBefore(Struct):
+    """The part of the meta that the version before reads of the stream's target."""
+
+    key: str
+    model: str
+    provider: str = ""
 
 
 FULL_PROMPT = Usage(

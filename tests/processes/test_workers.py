@@ -113,6 +113,30 @@ async def test_calls_of_a_killed_worker_are_charged_to_the_chunk_at_once(serve: 
     await gateway.proved()
 
 
+async def test_line_of_a_killed_worker_s_call_has_what_its_attempts_answered(serve: Serve) -> None:
+    failing = """
+[providers.fake.models.busy]
+fail_after = 0
+error = "UpstreamOverloaded"
+[models.second]
+targets = [{ provider = "fake", model = "busy" }, { provider = "fake", model = "endless" }]
+strategy = "in_order"
+price = { input = 1000, output = 2000 }
+default_reserve_output = 100
+"""
+    gateway = await serve(MODELS + failing)
+    stream = await gateway.stream("second").flowing(5)
+    os.kill(gateway.workers[0], signal.SIGKILL)
+    await stream.ended()
+    await until(lambda: _held_by(gateway, 0))
+    [line] = await gateway.charges()
+    answers = line.json_form()["answers"]
+    assert [(answer["model"], answer["code"], answer["status"]) for answer in answers] == [
+        ("second", "server_is_overloaded", None), ("second", "worker_died", None)
+    ]  # fmt: skip
+    await gateway.proved()
+
+
 async def _held_by(gateway: Served, calls: int) -> bool:
     async with gateway.session() as session:
         return await session.store.client.hlen("{a:test}:rv") == calls

@@ -55,6 +55,21 @@ async def test_account_of_an_older_demo_stays_as_it_is_beside_the_second_one(wor
         await w.proved()
 
 
+async def test_calls_of_two_attempts_have_what_each_answered(world: Any, settings: Settings) -> None:
+    async with world() as w:
+        await furnish(settings, w.store)
+        lines = [line async for line in w.ledger.lines("demo-partner") if line.kind == "use"]
+        twice = [line for line in lines if line.meta["attempts"] == 2]
+        assert {len(line.meta["answers"]) for line in twice} == {2}
+        assert all(line.meta["answers"][-1]["code"] == line.meta["outcome"] for line in twice)
+        assert all(
+            sum(answer["ms"] for answer in line.meta["answers"]) < line.meta["duration_ms"] and line.meta["provider"]
+            for line in twice
+        )
+        assert {line.amount < 0 for line in twice} == {True, False}
+        assert not any("answers" in line.meta for line in lines if line.meta["attempts"] == 1)
+
+
 async def test_refused_requests_are_those_that_limits_and_balances_refuse(world: Any, settings: Settings) -> None:
     async with world() as w:
         await furnish(settings, w.store)

@@ -18,7 +18,7 @@ from gateway.errors import NotFound
 from gateway.history.usage_question import ReceiptQuestion
 from gateway.ledger import LedgerLine
 from gateway.ledger.api_key import ApiKey
-from gateway.ledger.line import without_cost
+from gateway.ledger.line import answers_in, without_cost
 
 REQUEST_ID = re.compile(r"req_[0-9a-f]{32}", re.ASCII)
 
@@ -96,6 +96,9 @@ def _receipt(
         "usage": without_cost(meta.get("usage", {})),
         "estimated": meta.get("estimated", False),
         "attempts": meta.get("attempts", 0),
+        "answers": [
+            {name: answer[name] for name in ("code", "status", "ms")} for answer in answers_in(meta, for_operator=False)
+        ],
         "outcome": meta.get("outcome", ""),
         "tags": meta.get("tags") or {},
     }

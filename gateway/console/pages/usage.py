@@ -58,6 +58,8 @@ BUCKETS = {
     "search_units": "Search units",
     "web_searches": "Web searches",
 }
+#: The colour of what an attempt answered; that of an error is `bad`.
+TONES = {"ok": "good", "cancelled": "", "client_closed": "warn"}
 
 
 async def usage(visit: Visit, account: str) -> Reply:
@@ -162,6 +164,7 @@ async def show(visit: Visit, account: str, request_id: str) -> Reply:
         "cost": form["cost"],
         "key": key,
         "buckets": BUCKETS,
+        "tones": TONES,
         "comparison": await compare(Reports(people.transactions), visit.actor, call),
         "moment": datetime.fromisoformat(form["at"]),
     }

@@ -75,6 +75,7 @@ async def test_receipt_has_the_usage_hold_and_cost_of_a_call(client: Client, gat
         "usage": {"in_text": usage["prompt_tokens"], "out_text": usage["completion_tokens"]},
         "estimated": False,
         "attempts": 1,
+        "answers": [],
         "outcome": "ok",
         "tags": {},
     }
