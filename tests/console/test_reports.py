@@ -13,11 +13,8 @@ import pytest
 from gateway.amounts import NANO
 from gateway.billing.usage import Usage
 from gateway.console import report_rows
-from tests.admin_api.both_databases import database_address, database_url, postgres
 from tests.console.client import ROOT, Console
 from tests.console.history import ago, history
-
-__all__ = ["database_address", "database_url", "postgres"]
 
 OWN = "/accounts/acme/reports"
 SITE = "/site/reports"
