@@ -20,7 +20,7 @@ class ReportTable:
         """The columns of `records`; a bucket of usage that no row has is left out."""
         groups, total = self._form["group_by"], self._form["total"]
         emails = ["email"] if "user" in groups else []
-        sums = ["calls", "estimated", "tokens_in", "tokens_out", *total["usage"], "amount", "uncollected"]
+        sums = ["calls", "errors", "estimated", "tokens_in", "tokens_out", *total["usage"], "amount", "uncollected"]
         margin = MARGIN if "margin" in total else ()
         return [*groups, *emails, *sums, *margin, *(f"{kind}_{name}_ms" for kind in KINDS for name in TIMES)]
 

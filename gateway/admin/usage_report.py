@@ -13,7 +13,7 @@ from gateway.admin.times import from_micros, time_text
 from gateway.amounts import format_amount
 from gateway.database.tables import MEASURES, USAGE
 from gateway.history.histogram import Times, durations, first_tokens
-from gateway.history.usage_sums import Period, Sums, UsageRow
+from gateway.history.usage_sums import ERRORS, Period, Sums, UsageRow
 
 _PERIOD_FORMATS = {"hour": "%Y-%m-%dT%H:00Z", "day": "%Y-%m-%d", "month": "%Y-%m"}
 _TOKENS_IN = [name for name in USAGE if name.startswith("in_")]
@@ -34,7 +34,8 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def total(self) -> Sums:
         """The sums over all rows."""
-        return {name: sum(row.sums[name] for row in self.rows) for name in MEASURES}
+        names = self.rows[0].sums if self.rows else (*MEASURES, ERRORS)
+        return {name: sum(row.sums[name] for row in self.rows) for name in names}
 
     @property
     def group_by(self) -> list[str]:
@@ -71,6 +72,7 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
     def _form(self, sums: Sums) -> dict[str, Any]:
         form = {
             "calls": sums["calls"],
+            "errors": sums.get(ERRORS),
             "estimated": sums["estimated"],
             "tokens_in": sum([sums[name] for name in _TOKENS_IN]),
             "tokens_out": sum([sums[name] for name in _TOKENS_OUT]),

@@ -22,6 +22,9 @@ class Sums(Struct, kw_only=True):
     """Sums of usage. The fields of the margin are there if it was asked for."""
 
     calls: int
+    errors: Annotated[
+        int | None, Meta(description="Calls that ended in an error, not those that the caller left; null with tags.")
+    ]
     estimated: int
     tokens_in: int
     tokens_out: int

@@ -42,6 +42,9 @@ DIMENSIONS = {
 }
 TAGGED = frozenset({"account", "user", "key", "model", "tag"})  # what sums by tag have
 MOST_ROWS = 100_000  # in one answer: some 100 MB
+#: Outcomes that are no errors: the caller got an answer, or left before its end.
+NO_ERRORS = ("ok", "client_closed", "replayed", "")  # lines of old versions have none
+ERRORS = "errors"
 
 Sums = dict[str, int]
 
@@ -73,7 +76,8 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
 class UsageRow(Struct, frozen=True):
     """The sums of one group: the values of the dimensions, the first moment of the period, and each measure.
 
-    `period` is 0 without a period.
+    `period` is 0 without a period. `sums` also has `ERRORS`, the calls with another outcome than those of `NO_ERRORS`,
+    except with tags, whose sums have no outcome.
     """
 
     labels: tuple[str, ...]
@@ -92,7 +96,7 @@ class _Segment(Struct, frozen=True):
 
 def read_usage(connection: Connection, query: UsageQuery) -> list[UsageRow]:
     """The sums by group, ordered by period and labels; InvalidValue for more than `MOST_ROWS` groups."""
-    measures = _used_measures(connection, query)
+    measures = (*_used_measures(connection, query), *(() if query.by_tag else (ERRORS,)))
     found: dict[tuple[Any, ...], list[int]] = {}
     for segment in _segments(query):
         for key, sums in _read(connection, query, segment, measures):
@@ -155,7 +159,7 @@ def _statement(
     grouped: list[sa.ColumnElement[Any]] = [_label(table, name) for name in dimensions]
     if by_time:
         grouped.insert(0, start)
-    select = sa.select(*grouped, *(sa.func.sum(table.c[name]) for name in measures))
+    select = sa.select(*grouped, *(sa.func.sum(_measure(table, name)) for name in measures))
     select = select.where(start >= sa.bindparam("since"), start < sa.bindparam("until"))
     for name, has_one_value in filters:
         value: sa.BindParameter[Any] = sa.bindparam(f"of_{name}", expanding=not has_one_value)
@@ -163,6 +167,12 @@ def _statement(
         select = select.where(label == value if has_one_value else label.in_(value))
     select = select.group_by(*grouped) if grouped else select.having(sa.func.count() > 0)
     return select.limit(MOST_ROWS + 1)
+
+
+def _measure(table: sa.Table, name: str) -> sa.ColumnElement[int]:
+    if name != ERRORS:
+        return table.c[name]
+    return sa.case((table.c.outcome.not_in(NO_ERRORS), table.c.calls), else_=0)
 
 
 def _label(table: sa.Table, dimension: str) -> sa.ColumnElement[str]:

@@ -49,6 +49,7 @@ async def test_report_has_calls_tokens_money_and_times_by_group(reports: Reports
     ]
     assert form["total"] == {
         "calls": 4,
+        "errors": 2,
         "estimated": 0,
         "tokens_in": 40,
         "tokens_out": 20,
@@ -60,7 +61,9 @@ async def test_report_has_calls_tokens_money_and_times_by_group(reports: Reports
     }
     table = ReportTable(report.json_form())
     text = csv_text(table.columns(), table.records())
-    assert text.splitlines()[0].startswith("day,account,calls,estimated,tokens_in,tokens_out,in_text,out_text,amount")
+    assert text.splitlines()[0].startswith(
+        "day,account,calls,errors,estimated,tokens_in,tokens_out,in_text,out_text,amount"
+    )
 
 
 async def test_range_is_extended_to_whole_hours(reports: Reports) -> None:

@@ -42,6 +42,7 @@ AUDIENCES: dict[str, Audience] = {
     "POST /profile/identities/end": "signed_in",
     "POST /profile/sessions/{session}/end": "signed_in",
     "POST /profile/sessions/end-others": "signed_in",
+    "POST /profile/data": "signed_in",
     "GET /accounts/{account}": "member",
     "GET /accounts/{account}/keys": "member",
     "GET /accounts/{account}/keys/new": "member",
@@ -55,6 +56,9 @@ AUDIENCES: dict[str, Audience] = {
     "GET /accounts/{account}/usage": "member",
     "GET /accounts/{account}/usage.csv": "member",
     "GET /accounts/{account}/usage/{request_id}": "member",
+    "GET /accounts/{account}/reports": "member",
+    "GET /accounts/{account}/reports.csv": "member",
+    "GET /accounts/{account}/reports.json": "member",
     "GET /accounts/{account}/prices": "member",
     "GET /prices": "public",
     "GET /accounts/{account}/playground": "member",
@@ -104,6 +108,9 @@ AUDIENCES: dict[str, Audience] = {
     "POST /site/configuration/reload": "operator",
     "GET /site/connect": "operator",
     "GET /site/plugins": "viewer",
+    "GET /site/reports": "viewer",
+    "GET /site/reports.csv": "viewer",
+    "GET /site/reports.json": "viewer",
     "GET /site/users": "viewer",
     "GET /site/new-user": "operator",
     "POST /site/new-user": "operator",
@@ -118,6 +125,8 @@ AUDIENCES: dict[str, Audience] = {
     "POST /site/users/{user}/disable": "operator",
     "POST /site/users/{user}/enable": "operator",
     "POST /site/users/{user}/link": "operator",
+    "POST /site/users/{user}/export": "operator",
+    "POST /site/users/{user}/erase": "operator",
 }
 #: It refuses everybody who did not begin a sign-in: `test_oidc` has its tests.
 CALLBACK = "/sign-in/oidc/{provider}/callback"

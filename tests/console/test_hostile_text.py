@@ -56,6 +56,7 @@ SHOWING = {
     "/accounts/{account}", "/accounts/{account}/keys", "/accounts/{account}/keys/{key}",
     "/accounts/{account}/keys/{key}/rotate", "/accounts/{account}/keys/{key}/revoke", "/accounts/{account}/keys/new",
     "/accounts/{account}/usage", "/accounts/{account}/usage.csv", "/accounts/{account}/usage/{request_id}",
+    "/accounts/{account}/reports", "/accounts/{account}/reports.csv", "/accounts/{account}/reports.json",
     "/accounts/{account}/prices", "/prices", "/accounts/{account}/playground", "/accounts/{account}/running",
     "/accounts/{account}/members", "/accounts/{account}/statements/{month}",
     "/accounts/{account}/statements/{month}/lines.csv", "/profile", "/site/accounts/{account}",

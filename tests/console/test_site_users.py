@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+from gateway.admin.audit_trail import AuditFilter
 from tests.console.client import PASSWORD, ROOT
+from tests.console.history import ago, calls
 
 LINK = re.compile(r'id="link">([^<]+)<')
 
@@ -73,3 +76,66 @@ async def test_memberships_change_and_users_are_found_by_a_part_of_name_or_email
         )
         assert "other owner" in shown.text and "acme" not in shown.text
         assert "No user fits" in (await operator.get("/site/users?q=50_")).text
+
+
+async def test_operator_downloads_what_is_stored_about_a_person_and_viewers_do_not(console) -> None:
+    async with console() as c:
+        operator, viewer = await c.as_("root", role="operator"), await c.as_("viewer", role="viewer")
+        ann = await c.user("ann@example.com", acme="member")
+        key = await c.services.store.keys.create("acme", name="laptop", user=ann.id)
+        page = f"/site/users/{ann.id}"
+        file = await operator.post(f"{page}/export", 200, page=page)
+        assert f'attachment; filename="personal-data-{ann.id}.json"' in file.headers["Content-Disposition"]
+        document = json.loads(file.html)
+        assert document["user"]["email"] == "ann@example.com"
+        assert [one["id"] for one in document["keys"]] == [key.id]
+        trail = await (await c.services.people()).audit_trail.list(ROOT, AuditFilter(object=f"user:{ann.id}"))
+        assert trail[0].action == "users.export" and trail[0].actor_kind == "user"
+        assert "Personal data" not in (await viewer.get(page)).text
+        await viewer.post(f"{page}/export", 403)
+        await operator.post("/site/users/usr_nobody/export", 404)
+
+
+async def test_person_is_erased_only_after_their_email_is_typed_and_the_password_given(console) -> None:
+    async with console() as c:
+        first = await c.user("root@example.com", role="operator", password=PASSWORD)
+        operator, ann = await c.signed_in(first), await c.user("ann@example.com", acme="member")
+        key = (await c.services.store.keys.create("acme", user=ann.id)).id
+        browser, page, people = await c.signed_in(ann), f"/site/users/{ann.id}", await c.services.people()
+        await calls(c, ago(hours=1), cost=5, user=ann.id, key=key)
+        assert (
+            "What stays: ledger lines, statements and reports keep their calls and amounts"
+            in (await operator.get(page)).text
+        )
+        for status, typed, password in (
+            (400, "", PASSWORD), (400, "bob@example.com", PASSWORD), (401, ann.email, ""), (401, ann.email, "wrong"),
+        ):  # fmt: skip
+            refused = await operator.post(f"{page}/erase", status, erase=typed, current_password=password)
+            assert "Erase this person" in refused.text
+        assert (await people.users.show(ROOT, ann.id)).email == ann.email
+        await operator.post(f"{page}/erase", erase="Ann@Example.com", current_password=PASSWORD)
+        shown = await operator.get("/site/users")
+        assert "The person is erased" in shown.text and "ann@example.com" not in shown.text
+        assert (await browser.ask("GET", "/profile")).location.startswith("/sign-in")
+        assert (await c.services.store.keys.show(key)).state == "revoked"
+        report = (await operator.get("/site/reports?group_by=user")).text
+        assert f"{ann.id} (erased) 1" in report and "0.000000005" in report
+
+
+async def test_last_operator_is_not_erased(console) -> None:
+    async with console() as c:
+        first = await c.user("root@example.com", role="operator", password=PASSWORD)
+        operator = await c.signed_in(first)
+        page = f"/site/users/{first.id}"
+        assert "Erase this person" not in (await operator.get(page)).text
+        await operator.post(f"{page}/erase", 403, erase=first.email, current_password=PASSWORD)
+        assert (await (await c.services.people()).users.show(ROOT, first.id)).role == "operator"
+
+
+async def test_people_download_their_own_data(console) -> None:
+    async with console() as c:
+        ann, _ = await c.as_("ann", acme="member"), await c.as_("bob", acme="member")
+        assert "Download my data" in (await ann.get("/profile")).text
+        file = await ann.post("/profile/data", 200)
+        assert 'attachment; filename="personal-data.json"' in file.headers["Content-Disposition"]
+        assert json.loads(file.html)["user"]["email"] == "ann@example.com" and "bob@" not in file.html

@@ -1,8 +1,9 @@
-"""`/profile`: one's own name, password, second factor and sessions."""
+"""`/profile`: one's own name, password, second factor and sessions, and what is stored about oneself."""
 
 from __future__ import annotations
 
 from gateway.admin.second_factor import NewSecret
+from gateway.console.json_file import json_file
 from gateway.console.pages.oidc import leave_for
 from gateway.console.pages.sign_in import repeated_password
 from gateway.console.qr_code import qr_svg
@@ -103,6 +104,11 @@ async def end_others(visit: Visit) -> Reply:
     return Redirect(PROFILE)
 
 
+async def export(visit: Visit) -> Reply:
+    document = await (await visit.people()).personal_data.export(visit.actor, visit.person.id)
+    return await json_file("personal-data.json", lambda: document)
+
+
 def _secret(proposed: NewSecret) -> dict[str, str]:
     groups = [proposed.secret[start : start + 4] for start in range(0, len(proposed.secret), 4)]
     return {"secret": proposed.secret, "readable": " ".join(groups), "qr": qr_svg(proposed.uri)}
@@ -119,4 +125,5 @@ ROUTES = (
     Route(method="POST", path="/profile/identities", audience="signed_in", function=connect, form=show),
     Route(method="POST", path="/profile/sessions/{session}/end", audience="signed_in", function=end_session),
     Route(method="POST", path="/profile/sessions/end-others", audience="signed_in", function=end_others),
+    Route(method="POST", path="/profile/data", audience="signed_in", function=export),
 )

@@ -1,4 +1,4 @@
-"""`/site/users`: all users: search, invite, role, memberships, disable, link to sign in."""
+"""`/site/users`: all users: search, invite, role, memberships, disable, link to sign in, export, erase."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from gateway.admin.invitations import NewInvitation
 from gateway.admin.memberships import checked_account_role
 from gateway.admin.pages import page_of
 from gateway.admin.users import checked_role
+from gateway.console.json_file import json_file
 from gateway.console.replies import PAGE, Redirect, Reply, View
 from gateway.console.route import Route
 from gateway.console.visit import Visit
@@ -165,6 +166,22 @@ async def link(visit: Visit, user: str) -> Reply:
     return View("link_once.html", "The link to sign in", values)
 
 
+async def export(visit: Visit, user: str) -> Reply:
+    document = await (await visit.people()).personal_data.export(visit.actor, user)
+    return await json_file(f"personal-data-{user}.json", lambda: document)
+
+
+async def erase(visit: Visit, user: str) -> Reply:
+    people = await visit.people()
+    found = await people.users.show(visit.actor, user)
+    if visit.text("erase").lower() != found.email:
+        raise InvalidValue("To erase this person, type the e-mail that the page shows", param="erase")
+    await visit.confirm_password()
+    await people.personal_data.erase(visit.actor, user)
+    visit.note("The person is erased, and their keys are revoked.")
+    return Redirect(PATH)
+
+
 def _post(path: str, function: Any) -> Route:
     return Route(method="POST", path=f"{PATH}/{{user}}/{path}", audience="operator", function=function, form=show)
 
@@ -184,4 +201,6 @@ ROUTES = (
     _post("disable", disable),
     _post("enable", enable),
     _post("link", link),
+    _post("export", export),
+    _post("erase", erase),
 )

@@ -103,6 +103,7 @@
   });
   document.addEventListener("submit", (event) => {
     if (event.target.method !== "post" || event.defaultPrevented) return;
+    if ("download" in event.target.dataset) return; // its answer is a file: the page stays
     if (event.target.dataset.sent) event.preventDefault();
     event.target.dataset.sent = "1";
     for (const button of event.target.querySelectorAll("button")) button.setAttribute("aria-busy", "true");
