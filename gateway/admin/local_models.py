@@ -22,6 +22,7 @@ TIMEOUTS = Timeouts(connect=1.0, first_byte=2.0, idle=2.0, total=3.0)
 MOST_MODELS = 50
 MOST_BYTES = 2**20  # of an answer
 MOST_AT_ONCE = 8  # questions about models
+SHOWN_WITHIN = 3.0  # seconds for all of them
 _OWNERS = {"vllm": "vllm", "llamacpp": "llamacpp", "library": "ollama"}  # `owned_by` in a list of models
 _FAILURES = (GatewayError, msgspec.MsgspecError, KeyError, TypeError, AttributeError)
 # Families of embedding models; each stands at the beginning of a part of the name.
@@ -41,7 +42,7 @@ class LocalModels(Struct, frozen=True):
 async def local_models(client: Upstream, server: Server, host: str) -> LocalModels | None:
     """The models of the server at this port; None if nothing is there, or something else.
 
-    It takes at most twice `TIMEOUTS.total` seconds.
+    It takes at most `TIMEOUTS.total` and `SHOWN_WITHIN` seconds.
     """
     base = f"http://{host}:{server.port}"
     try:
@@ -81,7 +82,7 @@ async def _json(client: Upstream, method: str, url: str, body: bytes | None = No
 
 async def _ollama_models(client: Upstream, base: str, names: list[str]) -> dict[str, Model]:
     """The models as Ollama describes them; one that it does not describe in time is judged by its name."""
-    deadline = asyncio.get_running_loop().time() + TIMEOUTS.total
+    deadline = asyncio.get_running_loop().time() + SHOWN_WITHIN
     turns = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def described(name: str) -> Model:
