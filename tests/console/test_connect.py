@@ -71,3 +71,11 @@ async def test_page_of_a_gateway_without_a_file_says_how_to_begin(console) -> No
     page = await shown(console, None)
     assert "gateway init writes gateway.toml" in page.text and "OPENAI_API_KEY is set" in page.text
     assert "Save the file" not in page.text and "Check it, and reload" not in page.text
+
+
+async def test_configuration_page_of_a_gateway_without_a_file_leads_there(console) -> None:
+    async with console() as c:
+        operator = await c.as_("root", role="operator")
+        viewer = await c.as_("eva", role="viewer")
+        assert 'href="/site/connect"' in (await operator.get("/site/configuration")).html
+        assert 'href="/site/connect"' not in (await viewer.get("/site/configuration")).html
