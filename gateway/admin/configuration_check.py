@@ -76,10 +76,16 @@ async def check_configuration(file: Path | None, options: CheckOptions) -> Findi
         settings = demo_settings() if file is None else load(file, demo=options.demo)
     except SettingsError as error:
         findings.faults += error.problems
-    else:
-        findings.models, findings.providers = len(settings.models), len(settings.providers)
-        findings.groups = len(settings.groups)
-        await _check(settings, findings, options)
+        findings.ok = False
+        return findings
+    return await check_settings(settings, options, config=findings.config)
+
+
+async def check_settings(settings: Settings, options: CheckOptions, *, config: str) -> Findings:
+    """Check the settings of a file that was read; `config` is its name."""
+    findings = Findings(config, models=len(settings.models), providers=len(settings.providers))
+    findings.groups = len(settings.groups)
+    await _check(settings, findings, options)
     findings.ok = not findings.faults
     return findings
 

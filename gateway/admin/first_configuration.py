@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from gateway.admin.found_providers import VENDORS, Found
+from msgspec import structs
+
 from gateway.admin.imports.toml_text import Section, comment_lines, write_sections
+from gateway.admin.known_providers import VENDORS, Model
+from gateway.admin.offered_providers import Offer
 
 PORT = 8080
 OTHER_PORT = 8085  # where a local model server has the other one
@@ -17,33 +20,30 @@ HEAD = (
 )
 
 
-def first_configuration(found: Sequence[Found]) -> str:
+def first_configuration(offered: Sequence[Offer]) -> str:
     """The text of a complete gateway.toml."""
     head = "\n".join(comment_lines(HEAD))
-    return f"{head}\n\n{write_sections([*_sections_of_server(found), *provider_sections(found)])}"
+    sections = _provider_sections(offered) if offered else _examples()
+    return f"{head}\n\n{write_sections([*_sections_of_server(offered), *sections])}"
 
 
-def provider_text(found: Sequence[Found]) -> str:
-    """The tables of these providers and their models alone, to be added to a file."""
-    return write_sections(provider_sections(found))
+def provider_text(offered: Iterable[Offer]) -> str:
+    """The tables of these providers and their models alone, to be added to the end of a file."""
+    return write_sections(_provider_sections(offered))
 
 
-def provider_sections(found: Sequence[Found]) -> list[Section]:
-    """The tables of the providers and of their models; without any provider, commented examples."""
-    if not found:
-        return _examples()
-    sections, names = [], set[str]()
-    for one in found:
-        sections.append(Section(["providers", one.name], dict(one.options), [one.why + "."]))
-        for model, price in one.models.items():
-            if model not in names:  # of another provider
-                sections.append(_model(one, model, price))
-            names.add(model)
+def _provider_sections(offered: Iterable[Offer]) -> list[Section]:
+    """The tables of the providers and of their models."""
+    sections = []
+    for one in offered:
+        comments = [f"{one.found.why}.", *one.notes]
+        sections.append(Section(["providers", one.name], dict(one.found.options), comments))
+        sections += [_model(one.name, name, model) for name, model in one.models.items()]
     return sections
 
 
-def _sections_of_server(found: Iterable[Found]) -> list[Section]:
-    taken = any(one.port == PORT for one in found)
+def _sections_of_server(offered: Iterable[Offer]) -> list[Section]:
+    taken = any(one.found.port == PORT for one in offered)
     why = [f"Port {PORT} is that of the local model server below."] if taken else []
     comments = ["Address and port of /v1; 0.0.0.0 serves other machines, too.", *why]
     return [
@@ -53,14 +53,16 @@ def _sections_of_server(found: Iterable[Found]) -> list[Section]:
     ]
 
 
-def _model(one: Found, model: str, price: str) -> Section:
-    values: dict[str, Any] = {"provider": one.name}
-    if model in one.embeddings:
-        values["endpoints"] = ["embeddings"]
-    if price:
-        return Section(["models", model], {**values, "price": price})
+def _model(provider: str, name: str, model: Model) -> Section:
+    values: dict[str, Any] = {"provider": provider}
+    if model.endpoint != "chat":
+        values["endpoints"] = [model.endpoint]
+    if model.context_window is not None:
+        values["context_window"] = model.context_window
+    if model.price:
+        return Section(["models", name], {**values, "price": model.price})
     comments = ["Calls are free. To charge for them, put a price in place of `free`."]
-    return Section(["models", model], {**values, "free": True}, comments)
+    return Section(["models", name], {**values, "free": True}, comments)
 
 
 def _examples() -> list[Section]:
@@ -71,11 +73,11 @@ def _examples() -> list[Section]:
     )
     vendor = VENDORS[0]
     options = {**vendor.options, "api_key": f"env:{vendor.variables[0]}"}
-    model, price = next(iter(vendor.models.items()))
+    name, model = next(iter(vendor.models.items()))
     key = ["For a vendor, remove the # of these lines and set the variable."]
     return [
         fake,
         Section(["models", "fake-chat"], {"provider": "fake", "free": True}),
         Section(["providers", vendor.name], options, key, is_commented=True),
-        Section(["models", model], {"provider": vendor.name, "price": price}, is_commented=True),
+        structs.replace(_model(vendor.name, name, model), is_commented=True),
     ]

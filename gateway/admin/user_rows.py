@@ -89,6 +89,12 @@ def lock_operators(connection: Connection) -> set[str]:
     return set(connection.scalars(query))
 
 
+def has_operator(connection: Connection) -> bool:
+    """Whether there is an operator who is not disabled."""
+    condition = sa.and_(users.c.role == "operator", users.c.disabled_at.is_(None))
+    return connection.scalar(sa.select(users.c.id).where(condition).limit(1)) is not None
+
+
 def require_another_operator(connection: Connection, user_id: str) -> None:
     """LastOperator if this user is the only operator who is not disabled."""
     if lock_operators(connection) == {user_id}:

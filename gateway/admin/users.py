@@ -19,6 +19,7 @@ from gateway.admin.times import to_micros
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import (
     User,
+    has_operator,
     require_another_operator,
     require_power_over,
     user_by_id,
@@ -45,6 +46,13 @@ class Users:
     def __init__(self, transactions: Transactions, keys: MemberKeys) -> None:
         self._transactions = transactions
         self._keys = keys
+        self._has_operator = False
+
+    async def has_operator(self) -> bool:
+        """Whether there is an operator who can sign in. Once there is one, there is always one."""
+        if not self._has_operator:
+            self._has_operator = await self._transactions.read(has_operator)
+        return self._has_operator
 
     async def create(self, actor: Actor, email: str, *, name: str = "", role: SiteRole = "none") -> User:
         """Add a user, who cannot sign in yet; AlreadyExists if the e-mail is taken."""

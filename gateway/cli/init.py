@@ -12,10 +12,16 @@ import click
 from gateway.admin.configuration_check import CheckOptions, check_configuration
 from gateway.admin.first_configuration import first_configuration
 from gateway.admin.found_providers import find_providers
+from gateway.admin.offered_providers import offers
 from gateway.cli.configuration import json_option
 from gateway.cli.output import note, print_json
 from gateway.cli.root import Failure
 from gateway.config.loader import CONFIG_PLACES
+
+LAST_WORDS = """\
+{config} is written. Next: {serve}
+Then make yourself the first operator of the console. This prints a link that signs you in:
+  {operator}"""
 
 
 @click.command()
@@ -33,21 +39,27 @@ def command(ctx: click.Context, config: Path, force: bool, as_json: bool) -> Non
     """Write a first configuration from the keys and model servers that are here, check it, name the next command."""
     if config.exists() and not force:
         raise Failure(f"{config} exists; say --force to overwrite it")
-    found = asyncio.run(find_providers(os.environ))
-    _write(config, first_configuration(found), force=force)
-    for one in found:
-        note(f"{one.why}; models: {', '.join(one.models) or 'none yet'}")
-    if not found:
+    offered = offers(asyncio.run(find_providers(os.environ)))
+    _write(config, first_configuration(offered), force=force)
+    for one in offered:
+        note(f"{one.found.why}; models: {', '.join(one.models) or 'none yet'}")
+        for text in one.notes:
+            note(text)
+    if not offered:
         note("no key and no model server was found: the file has a provider that makes up answers")
     findings = asyncio.run(check_configuration(config, CheckOptions()))
     for line in (*map(str, findings.faults), *(f"warning: {text}" for text in findings.warnings)):
         note(line)
-    following = f"gateway serve --config {shlex.quote(str(config))}"
+    file = shlex.quote(str(config))
+    serve, operator = f"gateway serve --config {file}", f"gateway users create EMAIL --operator --config {file}"
     if as_json:
-        providers = [{"name": one.name, "why": one.why, "models": list(one.models)} for one in found]
-        print_json({"file": str(config), "ok": findings.ok, "providers": providers, "next": following})
+        providers = [{"name": one.name, "why": one.found.why, "models": list(one.models)} for one in offered]
+        document = {"file": str(config), "ok": findings.ok, "providers": providers}
+        print_json({**document, "next": serve, "operator": operator})
+    elif findings.ok:
+        click.echo(LAST_WORDS.format(config=config, serve=serve, operator=operator))
     else:
-        click.echo(f"{config} is written. Next: {following}" if findings.ok else f"{config} is written; mend it first.")
+        click.echo(f"{config} is written; mend it first.")
     ctx.exit(0 if findings.ok else 1)
 
 

@@ -6,6 +6,7 @@ It serves the admin API and the web pages on a port of its own, so that nothing 
 from __future__ import annotations
 
 import asyncio
+import shlex
 import socket
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from gateway.admin_api.api import AdminApi
 from gateway.admin_api.authentication import Authentication
 from gateway.admin_api.server import AdminServer
 from gateway.config.configuration import Configuration
+from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
 from gateway.console.handler import console_rules
 from gateway.console.site import Site
@@ -99,10 +101,20 @@ class Console:
 
 async def _open_database(services: AdminServices) -> None:
     """Open the database before the first request; that one tries again if it fails."""
+    settings = services.settings
     try:
-        await services.people()
+        people = await services.people()
+        # The demo makes its operator meanwhile.
+        if settings.console.pages and not settings.is_demo and not await people.users.has_operator():
+            gateway_log.info("%s", first_operator(settings))
     except GatewayError as error:
         gateway_log.error("the console cannot use the database yet: %s %s", error.message, error.log_text())
+
+
+def first_operator(settings: Settings) -> str:
+    """How to make the first operator, as a line of the log."""
+    file = f" --config {shlex.quote(settings.file)}" if settings.file else ""
+    return f"nobody can sign in to the console yet: gateway users create EMAIL --operator{file} prints a link"
 
 
 async def _open_local(data_dir: Path, requests: LocalRequests) -> LocalServer:

@@ -30,8 +30,9 @@ Try it:
       -H "Authorization: Bearer {key}" -H "Content-Type: application/json" \\
       -d '{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Hello"}}]}}'
 {console}
-The model "{model}" is a stand-in that needs no network. For a real one, copy conf/gateway.toml to gateway.toml, name
-your provider under [providers.openai] and your models under [models."…"], and run: gateway serve
+The model "{model}" is a stand-in that needs no network. For real ones, stop the demo and run `gateway init`: it writes
+gateway.toml with the keys in the environment and the model servers on this machine.
+Then read the file, and run: gateway serve
 """
 CONSOLE = """
 The console shows two accounts with invented people and calls. This link signs you in as the operator, once:

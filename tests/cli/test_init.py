@@ -5,51 +5,30 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.admin import found_providers
 from gateway.admin.first_configuration import first_configuration
-from gateway.admin.found_providers import VENDORS, Server, find_providers
+from gateway.admin.found_providers import find_providers
+from gateway.admin.known_providers import VENDORS, Server
+from gateway.admin.offered_providers import offers
 from gateway.cli import cli
 from gateway.config.loader import parse
 from gateway.config.public_prices import public_price
 from gateway.testing.ports import free_ports
+from tests.admin.model_server import ModelServer, listed, serving
 
 KEY = "sk-secret-of-a-vendor"
 
 
 @pytest.fixture
-def answers() -> dict[str, Any]:
-    """What the local server says."""
-    return {"data": [{"id": "llama3:8b", "owned_by": "library"}, {"id": "nomic-embed", "owned_by": "library"}]}
-
-
-@pytest.fixture
-def local_server(answers: dict[str, Any]) -> Iterator[int]:
-    """The port of a model server on this machine."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            body = json.dumps(answers).encode()
-            self.send_response(200 if self.path == "/v1/models" else 404)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *args: object) -> None:
-            """Nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
+def server() -> Iterator[ModelServer]:
+    """An Ollama on this machine."""
+    with serving(ModelServer(listed("llama3:8b", "nomic-embed-text", owned_by="library"))) as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +59,12 @@ def test_init_writes_a_sound_file_that_refers_to_the_key_and_names_public_prices
     text = (tmp_path / "gateway.toml").read_text()
     document = tomllib.loads(text)
     assert document["providers"] == {"openai": {"plugin": "openai", "api_key": "env:OPENAI_API_KEY"}}
-    assert document["models"]["gpt-5-mini"] == {"provider": "openai", "price": "openai/gpt-5-mini"}
+    assert document["models"]["gpt-5-mini"] == {
+        "provider": "openai",
+        "context_window": 400_000,
+        "price": "openai/gpt-5-mini",
+    }
+    assert document["models"]["text-embedding-3-small"]["endpoints"] == ["embeddings"]
     assert KEY not in text + done.output
 
 
@@ -94,35 +78,61 @@ def test_init_leaves_an_existing_file_alone_unless_forced(tmp_path: Path) -> Non
     assert 'plugin = "fake"' in (tmp_path / "gateway.toml").read_text()  # nothing was found
 
 
-async def test_models_of_a_local_server_are_free_and_its_kind_is_what_it_says(local_server: int) -> None:
-    [found] = await find_providers({}, servers=[Server("vllm", "vLLM", local_server)])
-    assert found.name == "ollama" and list(found.models) == ["llama3:8b", "nomic-embed"]
-    document = tomllib.loads(first_configuration([found]))
-    assert document["models"]["llama3:8b"] == {"provider": "ollama", "free": True}
+async def test_models_of_a_local_server_are_free_and_its_kind_is_what_it_says(server: ModelServer) -> None:
+    server.shown = {"llama3:8b": {"capabilities": ["completion"], "model_info": {"llama.context_length": 8192}}}
+    found = await find_providers({}, servers=[Server("vllm", "vLLM", server.port)])
+    document = tomllib.loads(first_configuration(offers(found)))
+    assert document["providers"]["ollama"]["preset"] == "ollama"
+    assert document["models"] == {
+        "llama3:8b": {"provider": "ollama", "context_window": 8192, "free": True},
+        "nomic-embed-text": {"provider": "ollama", "endpoints": ["embeddings"], "free": True},
+    }
+
+
+def test_two_servers_of_one_kind_get_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = ModelServer(listed("qwen", owned_by="vllm")), ModelServer(listed("qwen", "phi", owned_by="vllm"))
+    with serving(first), serving(second):
+        servers = (Server("vllm", "vLLM", first.port), Server("llamacpp", "llama.cpp", second.port))
+        monkeypatch.setattr(find_providers, "__kwdefaults__", {"servers": servers, "host": "127.0.0.1"})
+        done = run()
+    assert done.exit_code == 0, done.output
+    document = tomllib.loads((tmp_path / "gateway.toml").read_text())
+    other = f"vllm-{second.port}"
+    assert document["providers"].keys() == {"vllm", other}
+    assert {name: model["provider"] for name, model in document["models"].items()} == {"qwen": "vllm", "phi": other}
+    assert f"called {other}, because the name vllm is taken" in done.stderr and "has the name: qwen." in done.stderr
 
 
 async def test_gateway_gets_another_port_than_a_local_server(
-    local_server: int, monkeypatch: pytest.MonkeyPatch
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = await find_providers({}, servers=[Server("llamacpp", "llama.cpp", local_server)])
-    monkeypatch.setattr("gateway.admin.first_configuration.PORT", local_server)
-    assert tomllib.loads(first_configuration(found))["server"]["port"] == 8085
+    found = await find_providers({}, servers=[Server("llamacpp", "llama.cpp", server.port)])
+    monkeypatch.setattr("gateway.admin.first_configuration.PORT", server.port)
+    assert tomllib.loads(first_configuration(offers(found)))["server"]["port"] == 8085
 
 
 @pytest.mark.parametrize("answer", [{"data": [{"id": 5}]}, {"data": [{"id": "a\nb"}]}, {"data": "x"}, {}, []])
-async def test_server_with_another_answer_is_not_taken(answers: Any, local_server: int, answer: Any) -> None:
-    answers.clear()
-    if isinstance(answer, dict):
-        answers.update(answer)
-    assert await find_providers({}, servers=[Server("vllm", "vLLM", local_server)]) == []
+async def test_server_with_another_answer_is_not_taken(server: ModelServer, answer: Any) -> None:
+    server.listed = answer
+    assert await find_providers({}, servers=[Server("vllm", "vLLM", server.port)]) == []
+
+
+def test_last_words_say_how_to_serve_and_how_to_sign_in(tmp_path: Path) -> None:
+    done = run("--config", "a file.toml")
+    assert done.stdout.splitlines()[0] == "a file.toml is written. Next: gateway serve --config 'a file.toml'"
+    assert "gateway users create EMAIL --operator --config 'a file.toml'" in done.stdout
+    document = json.loads(run("--force", "--json").stdout)
+    assert document["next"] == "gateway serve --config gateway.toml"
+    assert document["operator"] == "gateway users create EMAIL --operator --config gateway.toml"
 
 
 async def test_every_vendor_of_the_list_makes_a_sound_configuration() -> None:
     environment = {vendor.variables[-1]: KEY for vendor in VENDORS}
     found = await find_providers(environment, servers=())
     assert [one.name for one in found] == [vendor.name for vendor in VENDORS]
-    assert parse(tomllib.loads(first_configuration(found))).models.keys() == {
-        model for vendor in VENDORS for model in vendor.models
-    }
-    for vendor in found_providers.VENDORS:
-        assert all(public_price(price) for price in vendor.models.values())
+    models = parse(tomllib.loads(first_configuration(offers(found)))).models
+    assert models.keys() == {model for vendor in VENDORS for model in vendor.models}
+    for vendor in VENDORS:
+        for name, model in vendor.models.items():
+            assert public_price(model.price)
+            assert (models[name].endpoints, models[name].context_window) == ((model.endpoint,), model.context_window)

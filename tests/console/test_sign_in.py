@@ -178,3 +178,14 @@ async def session_of(c: Console, user_id: str) -> str:
 
 def token(browser: Browser) -> str:
     return browser.cookies["gateway-session"]
+
+
+async def test_sign_in_page_says_how_to_make_the_first_operator_until_there_is_one(console) -> None:
+    async with console() as c:
+        browser, hint = await c.browser(), "gateway users create EMAIL --operator"
+        await c.user("eva@example.com", role="viewer")
+        shown = await browser.get("/sign-in")
+        assert hint in shown.text and "eva" not in shown.html
+        first = await c.user("ann@example.com", role="operator")
+        assert hint not in (await browser.get("/sign-in")).text
+        assert first.role == "operator"

@@ -80,3 +80,19 @@ async def test_pages_and_the_importer_wait_for_calls(yard: Yard) -> None:
     assert min(niceness(gateway.workers[0])) == own
     assert niceness(gateway.importer) == {min(19, own + 10)}
     assert niceness(console(gateway)) == {min(19, own + 5)}
+
+
+async def test_log_says_how_to_make_the_first_operator_until_there_is_one(yard: Yard) -> None:
+    [port] = free_ports(1)
+    gateway = yard.make(console_port=port)
+    await gateway.started()
+    hint = f"gateway users create EMAIL --operator --config {gateway.config}"
+    await until(lambda: hint in gateway.text)
+    created = await gateway.command("users", "create", "ann@example.com", "--operator")
+    token = (await gateway.command("tokens", "create", "ci", "--scopes", "read"))["token"]
+    killed = console(gateway)
+    os.kill(killed, signal.SIGKILL)
+    await until(lambda: not is_alive(killed))
+    assert (await ask(port, "/admin/v1/accounts", token))[0] == 200  # the database is open
+    assert gateway.text.count(hint) == 1
+    assert created["link"].rpartition("=")[2] not in gateway.text

@@ -26,6 +26,7 @@ async def form(visit: Visit) -> Reply:
         "can_reset": people.mail.is_set_up,
         "can_sign_up": people.sign_ups.is_open,
         "providers": people.oidc.providers,
+        "has_operator": await people.users.has_operator(),
     }
     return View("sign_in.html", "Sign in", values)
 

@@ -46,7 +46,7 @@ async def create(visit: Visit) -> Reply:
     balance = amount_field(visit, "balance", "Opening balance") or 0
     await visit.store.account_admin.create(visit.actor, name, group=group, balance=balance)
     await visit.store.remember_accounts()
-    visit.note(f"The account {name} is open. Next: invite who uses it.")
+    visit.note(f"The account {name} is open. Next: create an API key, or invite people.")
     return Redirect(f"{PATH}/{name}")
 
 

@@ -11,8 +11,9 @@ import msgspec
 
 from gateway.admin.configuration_check import CheckOptions, check_in_thread
 from gateway.admin.effective_configuration import effective_configuration
-from gateway.admin.first_configuration import provider_text
-from gateway.admin.found_providers import VENDORS, find_providers
+from gateway.admin.file_additions import additions
+from gateway.admin.found_providers import find_providers
+from gateway.admin.known_providers import SERVERS, VENDORS
 from gateway.admin.plugin_reports import plugin_forms
 from gateway.admin.provider_health import probe, targets
 from gateway.admin.reports import Reports
@@ -81,11 +82,10 @@ async def reload(visit: Visit) -> Reply:
 
 
 async def connect(visit: Visit) -> Reply:
-    found = await find_providers(os.environ)
-    known = {str(provider.options.get("base_url", "")) for provider in visit.settings.providers.values()}
-    known |= {str(provider.options.get("api_key", "")) for provider in visit.settings.providers.values()}
-    new = [one for one in found if not known & {one.options.get("base_url", "-"), one.options.get("api_key", "-")}]
-    values = {"found": new, "text": provider_text(new) if new else "", "vendors": VENDORS, "file": visit.settings.file}
+    settings, found = visit.settings, await find_providers(os.environ)
+    # Without a file, `gateway init` writes all of them into one.
+    new = await asyncio.to_thread(additions, found, settings) if settings.file else None
+    values = {"file": settings.file, "found": found, "additions": new, "vendors": VENDORS, "servers": SERVERS}
     return View("site_connect.html", "Connect a provider", values)
 
 
