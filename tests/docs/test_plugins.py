@@ -34,7 +34,9 @@ def test_every_field_of_a_call_record_is_documented() -> None:
 
 
 def test_every_upstream_error_is_documented() -> None:
-    raised = {kind.__name__ for kind in errors.UpstreamError.__subclasses__()}
+    kinds = errors.UpstreamError.__subclasses__()
+    raised = {kind.__name__ for kind in kinds if kind.__module__.startswith("gateway.")}  # other tests have their own
+    assert raised
     assert raised <= set(re.findall(r"(?:Upstream|Provider)[A-Za-z]+", DOCS))
 
 
