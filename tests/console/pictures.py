@@ -61,6 +61,8 @@ def pages(call: str) -> dict[str, tuple[str, Prepare]]:
         "account": ("/site/accounts/demo-partner", nothing),
         "models": ("/site/models", nothing),
         "calls": ("/site/calls", nothing),
+        "reports": ("/site/reports?range=7d&group_by=model", nothing),
+        "price": ("/site/accounts/demo-partner/price?model=fake-chat", nothing),
     }
 
 
