@@ -176,8 +176,9 @@ class PageHandler(RequestHandler):
         user = self.visit.user
         refusal = "You have opened this too many times at once; wait for one of them"
         place = self.site.waits.place(f"{user.id} {route.path}", most=MOST_WAITS, refusal=refusal) if user else None
+        work = partial(route.function, self.visit, **parameters)
         with place or nullcontext():
-            result: Reply = await self._attended.run(partial(route.function, self.visit, **parameters))
+            result: Reply = await (work() if route.completes else self._attended.run(work))
         return result
 
     async def _refuse_form(self, route: Route, parameters: Mapping[str, str]) -> Reply:

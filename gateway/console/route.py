@@ -29,8 +29,10 @@ class Route(Struct, frozen=True, kw_only=True):
     form: Function | None = None
     is_open: Callable[[Visit], bool] | None = None  # a further condition for the audience, such as a setting
     menu: str = ""  # the name in the navigation; "": the page is not in it
-    #: A GET that waits for something else than the store and the database. It is cancelled if the browser leaves.
+    #: A GET that waits for something else than the store and the database. It is cancelled if the browser leaves; one
+    #: that changes something in several steps `completes` them.
     waits: bool = False
+    completes: bool = False
 
     @property
     def parameters(self) -> list[str]:

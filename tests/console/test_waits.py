@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.admin.call_details import CallReader
-from gateway.console.handler import MOST_WAITS
+from gateway.console.handler import MOST_WAITS, PageHandler
 from gateway.console.replies import Document, Reply
 from gateway.console.route import Route, Router
 from gateway.console.visit import Visit
@@ -90,6 +90,35 @@ async def test_every_route_that_waits_ends_with_the_connection_and_the_log_says_
         await leave(*waiting)
         await until(lambda: len(ended) == 2)
     assert capfd.readouterr().err.count('"path":"/waits","status":499') == 2
+
+
+async def test_route_that_changes_something_is_completed_when_the_browser_has_left(console, monkeypatch) -> None:
+    begun, left, may_end, changed = asyncio.Event(), asyncio.Event(), asyncio.Event(), list[str]()
+    closed = PageHandler.on_connection_close
+
+    def noticed(handler: PageHandler) -> None:
+        closed(handler)
+        left.set()
+
+    monkeypatch.setattr(PageHandler, "on_connection_close", noticed)
+
+    async def change(visit: Visit) -> Reply:
+        begun.set()
+        await may_end.wait()
+        changed.append(visit.asked.path)
+        return Document(b"{}")
+
+    async with console() as c:
+        callback, _ = c.site.router.search("GET", "/sign-in/oidc/any/callback")
+        assert callback.waits and callback.completes
+        route = Route(method="GET", path="/changes", audience="public", function=change, waits=True, completes=True)
+        c.site.router = Router([route])
+        [asked] = ask(await c.as_("ann"), "/changes", 1)
+        await begun.wait()
+        await leave(asked)
+        await left.wait()
+        may_end.set()
+        await until(lambda: changed == ["/changes"])
 
 
 async def test_work_for_a_client_that_has_left_already_does_not_begin() -> None:

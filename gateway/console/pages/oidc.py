@@ -89,7 +89,14 @@ def _cookies(visit: Visit) -> tuple[str, str]:
 
 ROUTES = (
     Route(method="POST", path=OIDC, audience="public", function=begin, form=sign_in_form),
-    Route(method="GET", path=f"{OIDC}/{{provider}}/callback", audience="public", function=callback, waits=True),
+    Route(
+        method="GET",
+        path=f"{OIDC}/{{provider}}/callback",
+        audience="public",
+        function=callback,
+        waits=True,
+        completes=True,  # an account that a sign-up creates has its member and its events, whoever still waits for them
+    ),
     Route(method="GET", path=PASSWORD, audience="public", function=password_form),
     Route(method="POST", path=PASSWORD, audience="public", function=password, form=password_form),
 )
