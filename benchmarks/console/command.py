@@ -34,7 +34,7 @@ from gateway.runtime.priority import lower_priority
 from gateway.testing.ports import free_ports
 
 KINDS = ("none", "elsewhere", "here")  # where the sessions are
-WARMUP = 2.0  # seconds of load before each phase
+WARMUP = 1.0  # seconds of load before each phase
 SATURATED_FOR = 4.0  # seconds, to find the full load
 SEARCHES, SEARCHED_FOR = (
     3,

@@ -19,7 +19,7 @@ class PathTable(Generic[T]):
 
     def __init__(self) -> None:
         self._paths: dict[str, tuple[re.Pattern[str], dict[str, T]]] = {}
-        self._ordered: list[str] = []
+        self._ordered: dict[int, list[str]] = {}  # by the slashes of a path, which no parameter contains
 
     def add(self, method: str, path: str, entry: T) -> None:
         """Add an entry; ValueError if the path has the method already."""
@@ -27,7 +27,8 @@ class PathTable(Generic[T]):
         if method in methods:
             raise ValueError(f"{method} {path} is there twice")
         methods[method] = entry
-        self._ordered = sorted(self._paths, key=lambda template: template.count("{"))
+        alike = [known for known in self._paths if known.count("/") == path.count("/")]
+        self._ordered[path.count("/")] = sorted(alike, key=lambda template: template.count("{"))
 
     def entries(self) -> list[T]:
         """All entries, by path in the order in which the paths were added."""
@@ -39,7 +40,7 @@ class PathTable(Generic[T]):
         Nothing has the character U+0000 in its name.
         """
         allowed: set[str] = set()
-        for template in self._ordered:
+        for template in self._ordered.get(path.count("/"), ()):
             pattern, methods = self._paths[template]
             match = pattern.fullmatch(path)
             if match is None:
