@@ -19,8 +19,8 @@ NICENESS = {"importer": 10, "console": 5}
 async def lower_priority(pid: int, niceness: int) -> None:
     """Give calls the processor first: for a process that was just started in a session of its own, without threads yet.
 
-    The process does not do this itself, because its first second, in which it imports its modules, would take half of a
-    worker's processor: beside a worker at half load, calls then took 0.5 s.
+    The process does not do this itself: it would import its modules first, for a second and with an equal share of the
+    processor.
 
     Where the kernel groups processes by session, a niceness counts only within the group, and each group gets the same
     share: the group needs the niceness, too. Beside an importer without it, the p99 of calls was 3.3 times as long, and
