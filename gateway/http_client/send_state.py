@@ -44,7 +44,8 @@ class SendState(Struct, eq=False):
     """The state of the current attempt, or of the two attempts of a hedge."""
 
     sent: bool = False  # the request is at the upstream, which has not refused it
-    started: float = 0.0  # monotonic seconds at which the attempt began
+    started: float = 0.0  # monotonic seconds at which the attempt began to send its request, the last time
+    begun: float = 0.0  # monotonic seconds at which the attempt began
     caller_left: bool = False  # no attempt may start
     parts: tuple[SendState, ...] = ()  # of attempts that run at once; `sent` is set when they have ended
     account: str = ""  # whose call it is
@@ -65,7 +66,7 @@ class SendState(Struct, eq=False):
 
     def race(self, now: float) -> None:
         """Attempts that run at once begin; each calls `track_part`."""
-        self.sent, self.started, self.parts = False, now, ()
+        self.sent, self.started, self.begun, self.parts = False, now, now, ()
 
     def raced(self, *, won: bool) -> None:
         """The attempts have ended, or are cancelled; `won`: one has answered."""
@@ -83,6 +84,10 @@ class SendState(Struct, eq=False):
 
     def begin(self, now: float) -> None:
         """An attempt begins."""
+        self.sent, self.started, self.begun = True, now, now
+
+    def begin_again(self, now: float) -> None:
+        """The attempt sends another request, because its upstream has refused the first one."""
         self.sent, self.started = True, now
 
     def fail(self) -> None:

@@ -1,7 +1,9 @@
 """Notes what the attempts of a call answered, where one fails: a call whose first attempt serves notes nothing.
 
 The notes are in the order in which the attempts ended. The attempt that serves has none; `answers_of` adds it at the
-end of the call. Sharp edge: the HTTP status is that of the last answer since the attempt began.
+end of the call. If a hedge ends before either of its attempts has answered, those that still ran are noted without a
+code. They get the code of the error that ended the hedge, or else the outcome of the call. Sharp edge: an attempt may
+send its request twice. Its time begins with the first request; its HTTP status is of an answer to the second.
 """
 
 from __future__ import annotations
@@ -9,15 +11,21 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from gateway.errors.attempt_answer import CANCELLED, MOST_ANSWERS, AttemptAnswer, code_of, outcome_code
 from gateway.http_client.send_state import Awaited, SendState
 from gateway.routing.router import Candidate
 
+_OPEN = ""  # the code of an attempt that was cancelled before any other had answered
+
 
 def note_failure(state: SendState, tried: Sequence[Candidate], candidate: Candidate, error: BaseException) -> None:
-    """The current attempt of the call has failed; does nothing if a hedge has noted all of `tried`."""
+    """The current attempt of the call has failed; adds nothing if a hedge has noted all of `tried`."""
+    code = code_of(error)
+    state.failures = _closed(state.failures, code)
     if len(state.failures) < len(tried):
-        _note(state, candidate, code_of(error), state.all_answers(), state.started)
+        _note(state, candidate, code, state.all_answers(), since=state.started, begun=state.begun)
 
 
 def answers_of(state: SendState, tried: Sequence[Candidate], outcome: str) -> tuple[AttemptAnswer, ...] | None:
@@ -25,13 +33,14 @@ def answers_of(state: SendState, tried: Sequence[Candidate], outcome: str) -> tu
 
     An attempt that is not noted has served, or was the last one when the call was cut.
     """
-    noted = state.failures
+    code = outcome_code(outcome)
+    noted = _closed(state.failures, code)
     if len(tried) == 1 and len(noted) == 1 and not noted[0].status and noted[0].code == outcome:
         return None
     names = [(answer.provider, answer.model) for answer in noted]
-    code, answers, seconds = outcome_code(outcome), list(noted), time.monotonic() - state.started
+    answers = list(noted)
     for candidate in tried[:MOST_ANSWERS]:
-        last = _answer(candidate, code, state.all_answers(), state.started, seconds)
+        last = _answer(candidate, code, state.all_answers(), since=state.started, begun=state.begun)
         if (last.provider, last.model) in names:
             names.remove((last.provider, last.model))
         else:
@@ -44,8 +53,9 @@ class Race:
 
     def __init__(self, state: SendState, first: Candidate, second: Candidate) -> None:
         self._state = state
-        self._runs = [(first, state.started), (second, time.monotonic())]
+        self._runs = [(first, state.begun), (second, time.monotonic())]
         self._running = [first, second]
+        self._won: int | None = None  # the place of the one that has answered
 
     def failed(self, candidate: Candidate, error: BaseException | None) -> None:
         """One of them has failed."""
@@ -55,34 +65,40 @@ class Race:
         """One of them has answered: its start and its answer are those of the call."""
         place = self._place(candidate)
         self._running.remove(candidate)
-        self._state.started = self._runs[place][1]
-        parts = self._state.parts
-        if place < len(parts):
-            self._state.parts = (*parts[:place], *parts[place + 1 :], parts[place])
+        self._won = place
+        self._state.started = self._state.begun = self._runs[place][1]
 
     def end(self) -> None:
-        """The attempts that still run are cancelled."""
-        late = self._state.late
+        """The attempts that still run are cancelled: because the other has answered, or because the hedge was ended."""
         for candidate in tuple(self._running):
-            self._end(candidate, CANCELLED if late is None else code_of(late))
+            self._end(candidate, _OPEN if self._won is None else CANCELLED)
+        won, parts = self._won, self._state.parts
+        if won is not None and won < len(parts):
+            self._state.parts = (*parts[:won], *parts[won + 1 :], parts[won])
 
     def _end(self, candidate: Candidate, code: str) -> None:
         place, parts = self._place(candidate), self._state.parts
         self._running.remove(candidate)
-        started = self._runs[place][1]
         # Tasks begin in the order in which they were made; one that was cancelled before has no part.
-        _note(self._state, candidate, code, parts[place].answers if place < len(parts) else (), started)
+        heard, since = (parts[place].answers, parts[place].started) if place < len(parts) else ((), 0.0)
+        _note(self._state, candidate, code, heard, since=since, begun=self._runs[place][1])
 
     def _place(self, candidate: Candidate) -> int:
         return 0 if candidate is self._runs[0][0] else 1
 
 
-def _note(state: SendState, candidate: Candidate, code: str, heard: Sequence[Awaited], started: float) -> None:
+def _closed(noted: tuple[AttemptAnswer, ...], code: str) -> tuple[AttemptAnswer, ...]:
+    return tuple(replace(answer, code=code) if answer.code == _OPEN else answer for answer in noted)
+
+
+def _note(
+    state: SendState, candidate: Candidate, code: str, heard: Sequence[Awaited], *, since: float, begun: float
+) -> None:
     if len(state.failures) < MOST_ANSWERS:
-        seconds = time.monotonic() - started
-        state.failures = (*state.failures, _answer(candidate, code, heard, started, seconds))
+        state.failures = (*state.failures, _answer(candidate, code, heard, since=since, begun=begun))
 
 
-def _answer(candidate: Candidate, code: str, heard: Sequence[Awaited], started: float, seconds: float) -> AttemptAnswer:
-    status = next((one.status for one in reversed(heard) if one.status and one.heard >= started), 0)
+def _answer(candidate: Candidate, code: str, heard: Sequence[Awaited], *, since: float, begun: float) -> AttemptAnswer:
+    status = next((one.status for one in reversed(heard) if one.status and one.heard >= since), 0)
+    seconds = time.monotonic() - begun
     return AttemptAnswer.of(candidate.target.provider, candidate.model.name, code, status=status, seconds=seconds)

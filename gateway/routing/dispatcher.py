@@ -200,7 +200,7 @@ class Dispatcher:
                 other = None if option.if_refused is None else option.if_refused(error)
                 if other is None or state.caller_left:
                     raise
-                state.begin(time.monotonic())
+                state.begin_again(time.monotonic())
                 answer = await run(cast("F", other))
                 if other.if_accepted is not None:
                     other.if_accepted()

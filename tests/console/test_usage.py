@@ -192,6 +192,26 @@ async def test_page_of_a_call_has_what_each_attempt_answered(console) -> None:
         assert "Answered HTTP" not in page.text and "Attempts 2" in page.text
 
 
+async def test_page_of_a_failed_call_does_not_say_that_it_was_answered(console) -> None:
+    said: dict[str, list[dict[str, Any]]] = {
+        "Answered by m at first": [{"outcome": "ok"}, {"outcome": "client_closed", "first_token_ms": 40}],
+        "Last tried m at first": [{"outcome": "upstream_timeout"}, {"outcome": "client_closed"}],
+        "Last tried – Attempts": [{"outcome": "no_healthy_upstream", "provider": ""}],
+    }
+    async with console() as c:
+        account = await history(c)
+        requests = {
+            text: [account.call(ago(hours=1), 0, **{"model": "m", "provider": "first", **call}) for call in calls_of]
+            for text, calls_of in said.items()
+        }
+        account.flush()
+        owner = await c.as_("owner", acme="owner")
+        for text, found in requests.items():
+            for request in found:
+                page = (await owner.get(f"{USAGE}/{request}")).text
+                assert text in page and ("Answered by" in page) == text.startswith("Answered")
+
+
 async def test_models_tags_and_outcomes_are_shown_as_text(console) -> None:
     text = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
     async with console() as c:
