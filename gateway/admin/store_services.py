@@ -52,6 +52,11 @@ class StoreServices:
         return KnownAccounts(self.settings.data_dir)
 
     @cached_property
+    def turn_to_import(self) -> asyncio.Lock:
+        """Held by an import of accounts or keys: two plans at once would make the same things twice."""
+        return asyncio.Lock()
+
+    @cached_property
     def accounts(self) -> Accounts:
         """The accounts."""
         return Accounts(self.store, self.ledger)

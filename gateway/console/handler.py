@@ -100,6 +100,7 @@ class PageHandler(RequestHandler):
             self.jar,
             home_of_site=self.site.first_page_of_site,
             playground=self.site.playground,
+            imports=self.site.imports,
         )
         if body_length(self.request) > MAX_BODY:
             self.set_header("Connection", "close")  # the body is not read

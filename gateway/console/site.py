@@ -12,6 +12,7 @@ from gateway.console.playground_runs import PlaygroundRuns
 from gateway.console.rendering import render
 from gateway.console.replies import View
 from gateway.console.route import Router
+from gateway.console.running_imports import RunningImports
 from gateway.console.static_files import own_files
 from gateway.console.table import ROUTES
 from gateway.console.visit import Visit
@@ -33,6 +34,7 @@ class Site:
         self.files = own_files()
         self.access_log = AccessLog()
         self.playground = PlaygroundRuns()
+        self.imports = RunningImports()
         self.downloads = RunningDownloads()
         self.waits = Places()  # of pages that wait for others, by person and route
         self.turns = asyncio.Semaphore(MOST_AT_ONCE)  # of pages that are read

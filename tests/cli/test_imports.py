@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gateway.ledger.known_accounts import KnownAccounts
 from gateway.store import Store
 from tests.cli.conftest import Terminal, on_store
 from tests.world import World
@@ -92,6 +93,13 @@ def test_accounts_are_created_changed_and_credited_once(files: Files, valkey: Pa
     changed = files.done("accounts", ACCOUNTS.replace(",100,50,", ",200,50,"))
     assert (counts(changed)[1], changed["steps"][0]["values"]) == (1, {"rpm": 200})
     files.terminal.ok("audit")
+
+
+def test_imported_accounts_are_remembered_for_the_audit(files: Files, tmp_path: Path) -> None:
+    files.done("accounts", ACCOUNTS, "--dry-run")
+    assert KnownAccounts(tmp_path / "var").read() == 0
+    files.done("accounts", ACCOUNTS)
+    assert KnownAccounts(tmp_path / "var").read() == 2
 
 
 def test_every_fault_of_the_accounts_is_named_at_once_and_nothing_is_changed(files: Files, valkey: Path) -> None:

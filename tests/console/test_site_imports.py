@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import re
@@ -10,12 +11,17 @@ from typing import Any
 
 import pytest
 
+from gateway.accounts.accounts import Refused
 from gateway.accounts.keys import NewKey
+from gateway.admin.accounts import AccountAdmin
+from gateway.admin.imports.keys import KeyImport
 from gateway.admin.keys import KeyAdmin
 from gateway.console.handler import MAX_BODY
 from gateway.console.pages import site_imports
+from gateway.console.running_imports import RunningImports
 from gateway.errors import StoreUnavailable
 from tests.console.client import PASSWORD, ROOT, Browser, Console, Shown
+from tests.polling import until
 
 PAGE = "/site/import"
 ACCOUNTS = "name,group,credit,operation\r\nacme,vip,,\r\nnew-one,default,5.5,invoice-1\r\n"
@@ -105,20 +111,117 @@ async def test_new_keys_are_shown_once_as_csv(console) -> None:
         assert "New keys" not in again.text and len(await keys.list("acme")) == 2
 
 
-async def test_keys_that_were_made_before_a_fault_are_shown(console, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fault", [StoreUnavailable(), Refused("not now"), RuntimeError("a bug")])
+async def test_keys_that_were_made_before_a_fault_are_shown(
+    console, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Exception
+) -> None:
     create = KeyAdmin.create
 
     async def second_fails(self: KeyAdmin, *args: Any, **options: Any) -> NewKey:
         if options["name"] == "=1+1":
-            raise StoreUnavailable
+            raise fault
         return await create(self, *args, **options)
 
     monkeypatch.setattr(KeyAdmin, "create", second_fails)
+    status = {StoreUnavailable: 503, Refused: 400, RuntimeError: 500}[type(fault)]
     async with console() as c:
-        page = await confirmed(await operator_of(c), "keys", KEYS, StoreUnavailable.status)
-        assert "stopped after 1 new key" in page.text
+        page = await confirmed(await operator_of(c), "keys", KEYS, status)
+        assert "stopped after 1 new key" in page.text and "a bug" not in page.text
+        assert ("an import of keys failed in the console" in caplog.messages) == (status == 500)
         [row] = new_keys(page)
         assert await c.services.store.keys.owner_of(row["key"]) == ("acme", row["id"])
+
+
+async def test_form_makes_at_most_so_many_keys_as_fit_on_its_page(console, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with console() as c:
+        operator, keys = await operator_of(c), c.services.store.keys
+        lines = "".join(f"acme,k{number}\n" for number in range(site_imports.MOST_NEW_KEYS + 1))
+        page = await checked(operator, "keys", f"account,name\n{lines}", 400)
+        assert "keys.csv, line 502: from here on more than 500 keys" in page.text and "gateway import keys" in page.text
+        assert "at most 500 new keys" in page.text
+        monkeypatch.setattr(site_imports, "MOST_NEW_KEYS", 2)
+        brought = "acme,old,sk-brought-along-from-elsewhere\n"  # its owner has the text
+        text = f"account,name,key\nacme,a,\nacme,b,\n{brought}"
+        page = await confirmed(operator, "keys", f"{text}acme,c,\n", 400)
+        assert "1 fault: nothing was changed" in page.text and not await keys.list("acme")
+        assert len(new_keys(await confirmed(operator, "keys", text))) == 2
+        assert len(new_keys(await confirmed(operator, "keys", f"{text}acme,c,\n"))) == 1
+
+
+class Held:
+    """Keeps the making of keys from going on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun = 0
+        self.go_on = asyncio.Event()
+        create = KeyAdmin.create
+
+        async def held(admin: KeyAdmin, *args: Any, **options: Any) -> NewKey:
+            self.begun += 1
+            await self.go_on.wait()
+            return await create(admin, *args, **options)
+
+        monkeypatch.setattr(KeyAdmin, "create", held)
+
+
+async def test_form_that_is_sent_twice_at_once_imports_once_and_both_pages_have_the_keys(
+    console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, joined = Held(monkeypatch), 0
+    run = RunningImports.run
+
+    async def counted(self: RunningImports, *args: Any) -> Any:
+        nonlocal joined
+        joined += 1
+        return await run(self, *args)
+
+    monkeypatch.setattr(RunningImports, "run", counted)
+    async with console() as c:
+        operator = await operator_of(c)
+        twice = [asyncio.create_task(confirmed(operator, "keys", KEYS)) for _ in range(2)]
+        await until(lambda: joined == 2 and held.begun > 0)
+        held.go_on.set()
+        first, second = [new_keys(page) for page in await asyncio.gather(*twice)]
+        assert first == second and len(first) == 2
+        assert len(await c.services.store.keys.list("acme")) == 2
+
+
+async def test_another_import_is_refused_while_one_runs(console, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    async with console() as c:
+        operator = await operator_of(c)
+        running = asyncio.create_task(confirmed(operator, "keys", KEYS))
+        await until(lambda: held.begun == 1)
+        async with asyncio.timeout(30):  # it does not wait
+            page = await confirmed(operator, "keys", f"{KEYS}acme,third,,\n", 409)
+        assert "Another import is running" in page.text and "To create: 3" in page.text
+        held.go_on.set()
+        assert len(new_keys(await running)) == 2
+        assert len(new_keys(await confirmed(operator, "keys", f"{KEYS}acme,third,,\n"))) == 1
+
+
+async def test_imports_of_keys_outside_the_console_take_turns_as_well(console) -> None:
+    async with console() as c:
+        store, made = c.services.store, list[NewKey]()
+        runs = (
+            KeyImport.of(store).run(ROOT, "keys.csv", KEYS.encode(), dry_run=False, on_new=made.append)
+            for _ in range(2)
+        )
+        done = await asyncio.gather(*runs)
+        assert sorted(imported.create for imported in done) == [0, 2]
+        assert len(made) == len(await store.keys.list("acme")) == 2
+
+
+async def test_accounts_of_an_import_that_stops_are_remembered_for_the_audit(
+    console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*args: Any, **options: Any) -> None:
+        raise StoreUnavailable
+
+    monkeypatch.setattr(AccountAdmin, "credit", fails)
+    async with console() as c:
+        await confirmed(await operator_of(c), "accounts", ACCOUNTS, StoreUnavailable.status)
+        assert c.services.store.known_accounts.read() == len(await c.services.store.accounts.list()) == 3
 
 
 async def test_users_are_imported_and_get_a_link_later(console) -> None:

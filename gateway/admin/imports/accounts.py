@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,10 @@ CREDIT = ("credit", "operation", "note")
 
 
 class AccountImport:
-    """The import of one store. `groups` are those of the configuration, `models` its names and aliases."""
+    """The import of one store. `groups` are those of the configuration, `models` its names and aliases.
+
+    `turn` is held while accounts are planned and changed. `remember` is called after changes, also if they stopped.
+    """
 
     def __init__(
         self,
@@ -38,11 +42,15 @@ class AccountImport:
         *,
         groups: Mapping[str, object],
         models: Mapping[str, str],
+        turn: asyncio.Lock,
+        remember: Callable[[], Awaitable[None]],
     ) -> None:
         self._links = links
         self._accounts = accounts
         self._admin = admin
         self._money = money
+        self._turn = turn
+        self._remember = remember
         models_cell = cells.several(cells.model(models))
         self.columns = {
             "name": cells.account_name,
@@ -72,6 +80,8 @@ class AccountImport:
             services.money,
             groups=settings.groups,
             models=models_by_name(settings),
+            turn=services.turn_to_import,
+            remember=services.remember_accounts,
         )
 
     async def run(self, actor: Actor, name: str, content: bytes, *, dry_run: bool) -> Imported:
@@ -79,7 +89,13 @@ class AccountImport:
         actor.require("accounts")
         actor.require("credits")
         plan_row = partial(self._plan_row, actor, dict[str, int](), dict[tuple[str, str], int]())
-        return await run_import(name, content, self.columns, plan_row, required=("name",), dry_run=dry_run)
+        if dry_run:
+            return await run_import(name, content, self.columns, plan_row, required=("name",), dry_run=True)
+        async with self._turn:
+            try:
+                return await run_import(name, content, self.columns, plan_row, required=("name",), dry_run=False)
+            finally:
+                await self._remember()
 
     async def _plan_row(
         self,

@@ -6,7 +6,9 @@ texts of the other new keys go to `on_new` one by one, before the next key is ma
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,14 +39,33 @@ SETTINGS = (
 )  # fmt: skip
 
 
-class KeyImport:
-    """The import of one store; `models` are the names and aliases of the configuration."""
+Named = dict[str, list[KeyRecord]]  # the keys of an account by name
 
-    def __init__(self, keys: Keys, admin: KeyAdmin, changes: KeyChanges, *, models: Mapping[str, str]) -> None:
+
+class KeyImport:
+    """The import of one file into one store.
+
+    `models` are the names and aliases of the configuration. `turn` is held while keys are planned and made: names are
+    not unique in the store. More than `most_new` keys to be made are a fault.
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        admin: KeyAdmin,
+        changes: KeyChanges,
+        *,
+        models: Mapping[str, str],
+        turn: asyncio.Lock,
+        most_new: int | None = None,
+    ) -> None:
         self._keys = keys
         self._admin = admin
         self._changes = changes
-        self._of_account: dict[str, list[KeyRecord] | None] = {}
+        self._turn = turn
+        self._most_new = most_new
+        self._new = 0
+        self._of_account: dict[str, Named | None] = {}
         self.columns = {
             "account": cells.account_name,
             "name": cells.key_name,
@@ -62,10 +83,16 @@ class KeyImport:
         }
 
     @classmethod
-    def of(cls, services: StoreServices) -> KeyImport:
+    def of(cls, services: StoreServices, *, most_new: int | None = None) -> KeyImport:
         """The import into the store of these services, with their settings."""
-        models = models_by_name(services.settings)
-        return cls(services.keys, services.key_admin, services.key_changes, models=models)
+        return cls(
+            services.keys,
+            services.key_admin,
+            services.key_changes,
+            models=models_by_name(services.settings),
+            turn=services.turn_to_import,
+            most_new=most_new,
+        )
 
     async def run(
         self, actor: Actor, name: str, content: bytes, *, dry_run: bool, on_new: Callable[[NewKey], None] | None
@@ -88,7 +115,8 @@ class KeyImport:
                 await self._plan_row(actor, table, row, plan, on_new, dry_run=dry_run)
 
         required = ("account", "name")
-        return await run_import(name, content, self.columns, plan_row, required=required, dry_run=dry_run)
+        async with nullcontext() if dry_run else self._turn:
+            return await run_import(name, content, self.columns, plan_row, required=required, dry_run=dry_run)
 
     async def _plan_row(
         self,
@@ -117,6 +145,8 @@ class KeyImport:
             table.add_fault(row.line, "expires", "has passed already")
         if "key" not in row.values and on_new is None and not dry_run:
             table.add_fault(row.line, "key", "is empty, and there is no file for new keys")
+        if "key" not in row.values:
+            self._count_new(table, row)
         plan.add(
             row.line,
             "create",
@@ -125,18 +155,26 @@ class KeyImport:
             partial(self._create, actor, row, on_new),
         )
 
-    async def _keys_of(self, account: str) -> list[KeyRecord] | None:
+    def _count_new(self, table: Table, row: Row) -> None:
+        self._new += 1
+        if self._most_new is not None and self._new == self._most_new + 1:
+            problem = (
+                f"from here on more than {self._most_new} keys are to be made; use `gateway import keys` for so many"
+            )
+            table.add_fault(row.line, "", problem)
+
+    async def _keys_of(self, account: str) -> Named | None:
         if account not in self._of_account:
             try:
-                self._of_account[account] = await self._keys.list(account)
+                self._of_account[account] = _by_name(await self._keys.list(account))
             except Refused:
                 self._of_account[account] = None
         return self._of_account[account]
 
-    async def _find(self, table: Table, row: Row, there: list[KeyRecord]) -> KeyRecord | bool | None:
+    async def _find(self, table: Table, row: Row, there: Named) -> KeyRecord | bool | None:
         """The active key of the row, True if it is to be made, None after a fault."""
         name = row.values["name"]
-        named = [key for key in there if key.name == name]
+        named = there.get(name, [])
         active = [key for key in named if key.state == "active"]
         if "key" in row.values and (owner := await self._keys.owner_of(row.values["key"])) is not None:
             same = [key for key in active if key.id == owner[1]]
@@ -176,6 +214,13 @@ class KeyImport:
         key = await self._admin.create(actor, row.values["account"], name=row.values["name"], text=text, **limits)
         if not text and on_new is not None:
             on_new(key)
+
+
+def _by_name(keys: list[KeyRecord]) -> Named:
+    named: Named = {}
+    for key in keys:
+        named.setdefault(key.name, []).append(key)
+    return named
 
 
 def key_text(text: str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from gateway.admin.imports.plan import Imported, Plan
 from gateway.admin.imports.table import Parser, Row, Table, read_table
+
+ROWS_AT_ONCE = 100  # rows that may be planned before others get their turn
 
 #: Adds the steps of a row to the plan, or its faults to the table.
 PlanRow = Callable[[Table, Row, Plan], Awaitable[None]]
@@ -21,8 +24,10 @@ async def run_import(
     dry_run: bool,
 ) -> Imported:
     """Import a file. InvalidValue names all faults; then nothing is changed."""
-    table, plan = read_table(name, content, columns, required=required), Plan()
-    for row in table.rows:
+    table, plan = await asyncio.to_thread(read_table, name, content, columns, required=required), Plan()
+    for planned, row in enumerate(table.rows, 1):
         await plan_row(table, row, plan)
+        if planned % ROWS_AT_ONCE == 0:
+            await asyncio.sleep(0)  # not every row waits for the store
     table.raise_faults()
     return await plan.carry_out(dry_run=dry_run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from gateway.config.toml_reader import suggestion
 from gateway.errors import GatewayError, InvalidValue
 
 LARGEST = 64 << 20  # bytes of a file
+MOST_COLUMNS = 100  # more than any import has
 
 Parser = Callable[[str], Any]  # ValueError, Refused or a GatewayError for a value that is not possible
 
@@ -89,10 +91,13 @@ def _read(table: Table, reader: Any, columns: Mapping[str, Parser], required: Co
     if not header:
         table.add_fault(1, "", "the names of the columns are missing")
         return
-    for name in header:
+    if len(header) > MOST_COLUMNS:
+        table.add_fault(1, "", f"has {len(header)} columns; at most {MOST_COLUMNS} are possible")
+        return
+    for name, times in Counter(header).items():
         if name not in columns:
             table.add_fault(1, name or "(empty)", f"there is no such column{suggestion(name, columns)}")
-        elif header.count(name) > 1:
+        elif times > 1:
             table.add_fault(1, name, "stands twice")
     for name in required:
         if name not in header:

@@ -6,6 +6,7 @@ The text travels in the form from page to page; nothing is stored in between, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -20,10 +21,12 @@ from gateway.admin.imports.users import UserImport
 from gateway.console.replies import Reply, View
 from gateway.console.route import Route
 from gateway.console.visit import Visit
-from gateway.errors import GatewayError, InvalidValue
+from gateway.errors import GatewayError, InternalError, InvalidValue
+from gateway.log import gateway_log
 
 PATH = "/site/import"
 LARGEST = 250_000  # bytes of the text as a form sends it: a comma and the end of a line are three each
+MOST_NEW_KEYS = 500  # of a form: until its page is shown, their texts are in the memory of this process only
 MOST_SHOWN = 500  # faults, or steps, on a page
 KINDS: Mapping[str, str] = {
     "accounts": "Accounts and credits",
@@ -57,18 +60,29 @@ async def check(visit: Visit) -> Reply:
 async def confirm(visit: Visit) -> Reply:
     await visit.confirm_password()
     kind, content = _sent(visit)
+    return await visit.imports.run((visit.person.id, kind, content), partial(_confirmed, visit, kind, content))
+
+
+async def _confirmed(visit: Visit, kind: str, content: str) -> Reply:
     made: list[NewKey] = []
     try:
         done = await _import(visit, kind, content, dry_run=False, on_new=made.append)
-    except (GatewayError, Refused) as error:
+    except Exception as error:
+        # Nobody can show the keys again: those before the fault must be on the page, whatever the fault is.
         if not made:
             raise
-        # Nobody can show the keys again: those before the fault must be on the page.
-        problem, status = (error.message, error.status) if isinstance(error, GatewayError) else (str(error), 400)
+        problem, status = _problem(error)
         return _page("site_import_done.html", "Import", kind, None, made, problem=problem, status=status)
-    if kind == "accounts":
-        await visit.store.remember_accounts()
     return _page("site_import_done.html", "Import", kind, done, made)
+
+
+def _problem(error: Exception) -> tuple[str, int]:
+    if isinstance(error, Refused):
+        return str(error), InvalidValue.status
+    if not isinstance(error, GatewayError):
+        gateway_log.error("an import of keys failed in the console", exc_info=error)
+        error = InternalError()
+    return error.message, error.status
 
 
 async def _import(
@@ -81,7 +95,8 @@ async def _import(
     if kind == "users":
         return await UserImport.of(await visit.people()).run(visit.actor, name, raw, dry_run=dry_run)
     await visit.store.check_pepper()
-    return await KeyImport.of(visit.store).run(visit.actor, name, raw, dry_run=dry_run, on_new=on_new)
+    importing = KeyImport.of(visit.store, most_new=MOST_NEW_KEYS)
+    return await importing.run(visit.actor, name, raw, dry_run=dry_run, on_new=on_new)
 
 
 def _sent(visit: Visit) -> tuple[str, str]:
@@ -107,6 +122,7 @@ def _form(visit: Visit, kind: str, faults: list[str] | None = None) -> View:
         "required": REQUIRED[kind],
         "example": EXAMPLES[kind],
         "largest": LARGEST,
+        "most_new_keys": MOST_NEW_KEYS,
         "content": visit.raw("content"),
         "faults": found[:MOST_SHOWN],
         "known_faults": len(found),
