@@ -94,13 +94,7 @@ class PageHandler(RequestHandler):
             user_agent=headers.get("User-Agent", ""),
             is_secure=is_secure,
         )
-        self.visit = Visit(
-            self.site.services,
-            asked,
-            self.jar,
-            home_of_site=self.site.first_page_of_site,
-            playground=self.site.playground,
-        )
+        self.visit = Visit(self.site.services, asked, self.jar, home_of_site=self.site.first_page_of_site)
         if body_length(self.request) > MAX_BODY:
             self.set_header("Connection", "close")  # the body is not read
             self._send(self._error_page(RequestTooLarge()))
@@ -265,7 +259,15 @@ class PageHandler(RequestHandler):
         self.finish()
 
     async def _stream(self, reply: Stream) -> None:
-        """Send the lines; the end of the connection cancels them."""
+        """Send the lines of a call in the playground; the end of the connection cancels them."""
+        try:
+            with self.site.playground.place(self.visit.actor.id):
+                await self._send_lines(reply)
+        except TooManyRequests as error:
+            await reply.lines.aclose()
+            self._send(self._error_page(error))
+
+    async def _send_lines(self, reply: Stream) -> None:
         self.set_header("Content-Type", "application/x-ndjson")
         self.set_header("X-Accel-Buffering", "no")  # a proxy must not collect the lines
         self.jar.write(self.set_cookie)
