@@ -27,10 +27,16 @@ class Memberships:
 
     async def list(self, actor: Actor, account: str, *, after: str = "", limit: int = MOST) -> list[User]:
         """The members of an account by e-mail, those behind the e-mail `after`; at most `READ_AT_MOST`."""
-        if not actor.may_read("users", account) and not actor.owns(account):
-            raise Forbidden("This needs the scope 'read' or 'users', or an owner of the account")
+        _require_reader(actor, account)
         query = sa.select(users).join(memberships).where(memberships.c.account == account, users.c.email > after)
         return await self._transactions.read(users_of, query.order_by(users.c.email).limit(min(limit, READ_AT_MOST)))
+
+    async def find(self, actor: Actor, account: str, user_id: str) -> User | None:
+        """The member of an account with this id; None if there is none."""
+        _require_reader(actor, account)
+        query = sa.select(users).join(memberships).where(memberships.c.account == account, users.c.id == user_id)
+        found = await self._transactions.read(users_of, query)
+        return found[0] if found else None
 
     async def set(self, actor: Actor, user_id: str, account: str, role: AccountRole) -> User:
         """Give a user a role in an account. An owner changes members of theirs, and adds others by invitation."""
@@ -57,6 +63,11 @@ def require_owner(actor: Actor, account: str) -> None:
     """Forbidden unless the actor decides about members of the account."""
     if not actor.may("users", account) and not actor.owns(account):
         raise Forbidden("This needs the scope 'users', or an owner of the account")
+
+
+def _require_reader(actor: Actor, account: str) -> None:
+    if not actor.may_read("users", account) and not actor.owns(account):
+        raise Forbidden("This needs the scope 'read' or 'users', or an owner of the account")
 
 
 def checked_account_role(role: str) -> AccountRole:

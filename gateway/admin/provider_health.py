@@ -14,20 +14,19 @@ from gateway.admin.models import circuit_keys, health_forms
 from gateway.admin.outbox import AuditOutbox
 from gateway.admin.reports import ReportQuery, Reports
 from gateway.config.settings import Settings
-from gateway.database.tables import MEASURES
 from gateway.errors import NotFound
 from gateway.history.histogram import Times, durations, first_tokens
+from gateway.history.usage_sums import ERRORS
 from gateway.routing.circuit_breaker import CircuitKey
 from gateway.routing.circuit_registry import EXPLAINED
 from gateway.routing.circuit_sync import read_circuit_events, request_probe
 from gateway.store import Store
 
 RANGE = timedelta(hours=24)
-GOOD = frozenset({"ok", "client_closed", "replayed"})  # outcomes that are no errors of the provider
 
 
 class Performance(Struct, frozen=True):
-    """The finished calls of a model with a provider in the last day."""
+    """The finished calls of a model with a provider in the last day; `failed` are the errors of reports."""
 
     calls: int
     failed: int
@@ -79,14 +78,10 @@ async def probe(
 
 async def _performance(actor: Actor, reports: Reports) -> dict[tuple[str, str], Performance]:
     now = datetime.now(UTC)
-    query = ReportQuery(since=now - RANGE, until=now, group_by=["provider", "model", "outcome"])
-    found: dict[tuple[str, str], tuple[dict[str, int], int]] = {}
-    for row in (await reports.report(actor, query)).rows:
-        provider, model, outcome = row.labels
-        sums, failed = found.get((provider, model), (dict.fromkeys(MEASURES, 0), 0))
-        sums = {name: sums[name] + row.sums[name] for name in MEASURES}
-        found[provider, model] = sums, failed + (row.sums["calls"] if outcome not in GOOD else 0)
+    query = ReportQuery(since=now - RANGE, until=now, group_by=["provider", "model"])
     return {
-        key: Performance(sums["calls"], failed, durations(sums), first_tokens(sums))
-        for key, (sums, failed) in found.items()
+        (row.labels[0], row.labels[1]): Performance(
+            row.sums["calls"], row.sums[ERRORS], durations(row.sums), first_tokens(row.sums)
+        )
+        for row in (await reports.report(actor, query)).rows
     }

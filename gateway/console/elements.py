@@ -55,10 +55,13 @@ def duration_text(milliseconds: int | None) -> str:
 
 
 def percent_text(part: int, whole: int) -> str:
-    """A share in percent; a small one is never shown as none."""
-    if not whole:
+    """A share in percent, with a minus if `part` is negative; a small one is never shown as none.
+
+    There is no share of nothing, or of less.
+    """
+    if whole <= 0:
         return "–"
-    share = Decimal(part) * 100 / Decimal(whole)
+    share = Decimal(abs(part)) * 100 / Decimal(whole)
     if part and share < Decimal("0.01"):
-        return "< 0.01 %"
-    return f"{share:.2f}".rstrip("0").rstrip(".") + " %"
+        return "< 0.01 %" if part > 0 else "> −0.01 %"
+    return f"{'−' if part < 0 else ''}{share:.2f}".rstrip("0").rstrip(".") + " %"

@@ -99,7 +99,6 @@ class PageHandler(RequestHandler):
             asked,
             self.jar,
             home_of_site=self.site.first_page_of_site,
-            playground=self.site.playground,
             imports=self.site.imports,
         )
         if body_length(self.request) > MAX_BODY:
@@ -267,7 +266,15 @@ class PageHandler(RequestHandler):
         self.finish()
 
     async def _stream(self, reply: Stream) -> None:
-        """Send the lines; the end of the connection cancels them."""
+        """Send the lines of a call in the playground; the end of the connection cancels them."""
+        try:
+            with self.site.playground.place(self.visit.actor.id):
+                await self._send_lines(reply)
+        except TooManyRequests as error:
+            await reply.lines.aclose()
+            self._send(self._error_page(error))
+
+    async def _send_lines(self, reply: Stream) -> None:
         self.set_header("Content-Type", "application/x-ndjson")
         self.set_header("X-Accel-Buffering", "no")  # a proxy must not collect the lines
         self.jar.write(self.set_cookie)

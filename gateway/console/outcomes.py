@@ -1,8 +1,9 @@
-"""Outcomes of calls in words. An outcome is `ok`, the code of an error, or one of a few other ends of a call."""
+"""Outcomes of calls in words, and the colours of their tags. `NO_ERRORS` says which of them are no errors."""
 
 from __future__ import annotations
 
-GOOD = frozenset({"ok", "client_closed"})  # outcomes that are no errors
+from gateway.history.outcomes import NO_ERRORS
+
 WORDS = {
     "abandoned": "the client left before the call began",
     "client_closed": "the client left first",
@@ -30,3 +31,10 @@ WORDS = {
 def outcome_text(outcome: str) -> str:
     """The name of an outcome, with words where the name is not plain."""
     return f"{outcome}: {WORDS[outcome]}" if outcome in WORDS else outcome
+
+
+def outcome_tone(outcome: str) -> str:
+    """The class of the tag of an outcome: `good`, `bad` for an error, `warn` for other ends."""
+    if outcome not in NO_ERRORS:
+        return "bad"
+    return "good" if outcome in ("ok", "") else "warn"

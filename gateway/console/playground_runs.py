@@ -6,17 +6,17 @@ end `{"end": reason}` or `{"error": message}`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from gateway.errors import GatewayError, TooManyRequests
+from gateway.errors import GatewayError
 from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Answer, Upstream
+from gateway.http_server.places import Places
 
 MOST_OF_USER = 8  # calls at the same time
 TIMEOUTS = Timeouts(connect=5.0, first_byte=600.0, idle=600.0, total=3600.0)  # the gateway's own are shorter
@@ -43,23 +43,19 @@ class PlaygroundRuns:
     """The calls that run in this process, counted by user."""
 
     def __init__(self) -> None:
-        self._running: Counter[str] = Counter()
+        self._places = Places()
 
-    def lines(self, user_id: str, url: str, key: str, run: Run) -> AsyncGenerator[bytes]:
-        """Call the model, and stop the call if the generator is closed; TooManyRequests."""
-        if self._running[user_id] >= MOST_OF_USER:
-            raise TooManyRequests("You have too many calls running in the playground")
-        return self._counted(user_id, _lines(url, key, run))
+    def place(self, user_id: str) -> AbstractContextManager[None]:
+        """Count a call while it runs; TooManyRequests."""
+        refusal = "You have too many calls running in the playground"
+        return self._places.place(user_id, most=MOST_OF_USER, refusal=refusal)
 
-    async def _counted(self, user_id: str, lines: AsyncGenerator[dict[str, Any]]) -> AsyncGenerator[bytes]:
-        self._running[user_id] += 1
-        try:
-            async with aclosing(lines):
-                async for line in lines:
-                    yield msgspec.json.encode(line) + b"\n"
-        finally:
-            self._running[user_id] -= 1
-            self._running += Counter()  # forgets users without calls
+
+async def run_lines(url: str, key: str, run: Run) -> AsyncGenerator[bytes]:
+    """Call the model, and stop the call if the generator is closed."""
+    async with aclosing(_lines(url, key, run)) as lines:
+        async for line in lines:
+            yield msgspec.json.encode(line) + b"\n"
 
 
 async def _lines(url: str, key: str, run: Run) -> AsyncGenerator[dict[str, Any]]:

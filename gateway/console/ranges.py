@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
+from gateway.history.usage_sums import Period
 
 LAST = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30), "90d": timedelta(days=90)}
 LABELS = {"24h": "24 hours", "7d": "7 days", "30d": "30 days", "90d": "90 days"}
@@ -27,19 +28,31 @@ class Range(Struct, frozen=True):
     until: datetime
 
     @property
-    def period(self) -> str:
+    def period(self) -> Period:
         """The period of a chart over the range: hour, day or month."""
         length = self.until - self.since
         return "hour" if length <= BY_HOUR else "day" if length <= BY_DAY else "month"
 
     @property
-    def longer(self) -> tuple[str, dict[str, Any]]:
-        """A longer range, in words, and the parameters of a link to it; for dates the longest that has a name."""
+    def longer(self) -> tuple[str, dict[str, Any]] | None:
+        """A longer range that contains this one, in words, and the parameters of a link to it; None if there is none.
+
+        Dates are extended by their own length on both sides, to a year at most and not beyond today.
+        """
+        if not self.name:
+            wider = self._extended()
+            days = wider.query()
+            return None if wider == self else (f"{days['from']} to {days['to']}", days)
         names = list(LAST)
-        later = names[names.index(self.name) + 1 :] if self.name else names[-1:]
-        if later:
+        if later := names[names.index(self.name) + 1 :]:
             return f"the last {LABELS[later[0]]}", {"range": later[0]}
         return "the last twelve months", Range("", self.until - BY_DAY, self.until + DAY).query()
+
+    def _extended(self) -> Range:
+        length = self.until - self.since
+        more = timedelta(days=min(length.days, max(BY_DAY - length, timedelta()).days // 2))
+        since = self.since - min(more, self.since - datetime(FIRST_YEAR, 1, 1, tzinfo=UTC))
+        return Range("", since, max(self.until, min(self.until + more, _midnight() + DAY)))
 
     def query(self) -> dict[str, Any]:
         """The parameters of a link to the same range."""
@@ -64,12 +77,17 @@ def _chosen(visit: Visit) -> Range:
     now = datetime.now(UTC)
     if first or last:
         since = _date(first, "from") if first else _date(last, "to") - timedelta(days=30)
-        until = (_date(last, "to") if last else now.replace(hour=0, minute=0, second=0, microsecond=0)) + DAY
+        until = (_date(last, "to") if last else _midnight()) + DAY
         if since >= until:
             raise InvalidValue("The range must end after its beginning", param="to")
         return Range("", since, until)
     name = visit.query("range") if visit.query("range") in LAST else DEFAULT
     return Range(name, now - LAST[name], now)
+
+
+def _midnight() -> datetime:
+    """When this day began."""
+    return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 def _date(text: str, param: str) -> datetime:

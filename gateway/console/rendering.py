@@ -10,6 +10,7 @@ from tornado.template import Loader
 
 from gateway.config.settings import Settings
 from gateway.console import elements
+from gateway.console.outcomes import outcome_tone
 from gateway.console.paths import path_with
 
 # It compiles each template once in a process.
@@ -27,6 +28,7 @@ def render(template: str, settings: Settings, values: Mapping[str, Any]) -> byte
         "counted": elements.counted_text,
         "duration": elements.duration_text,
         "percent": elements.percent_text,
+        "outcome_tone": outcome_tone,
         "currency": currency_of(settings),
         "is_demo": settings.is_demo,
     }

@@ -71,6 +71,5 @@ def _label(name: str, form: Mapping[str, Any], key_names: Mapping[str, str]) -> 
 
 
 def _share(sums: Sums) -> str:
-    """The margin in percent of what was charged; a loss has a minus."""
-    margin = sums["cost"] - sums["upstream_cost"]
-    return f"{'−' if margin < 0 else ''}{percent_text(abs(margin), sums['cost'])}"
+    """The margin in percent of what was charged: a loss has a minus, and there is none where nothing was charged."""
+    return percent_text(sums["cost"] - sums["upstream_cost"], sums["cost"])

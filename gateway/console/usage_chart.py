@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from gateway.admin.times import from_micros
 from gateway.admin.usage_report import Report
-from gateway.console.ranges import Range
 
 MOST = 7  # models with a column of their own
 OTHER = "other models"
@@ -29,8 +28,9 @@ class ChartTable(Struct, frozen=True):
     rows: list[tuple[datetime, list[Cell]]]
 
 
-def chart_table(report: Report, chosen: Range) -> ChartTable:
+def chart_table(report: Report) -> ChartTable:
     """A report by period and model; it may have further dimensions. Periods without a call are there, too."""
+    period = report.period or "month"
     totals: dict[str, tuple[int, int]] = {}
     for row in report.rows:
         spend, calls = totals.get(row.labels[0], (0, 0))
@@ -38,13 +38,13 @@ def chart_table(report: Report, chosen: Range) -> ChartTable:
     ranked = sorted(sorted(totals), key=totals.__getitem__, reverse=True)
     columns = ranked[:MOST] + ([OTHER] if len(ranked) > MOST else [])
     place = {model: min(at, MOST) for at, model in enumerate(ranked)}
-    table = {moment: [Cell() for _ in columns] for moment in _periods(report, chosen.period)}
+    table = {moment: [Cell() for _ in columns] for moment in _periods(report, period)}
     for row in report.rows:
         cells = table.setdefault(from_micros(row.period), [Cell() for _ in columns])
         cell = cells[place[row.labels[0]]]
         cell.spend += row.sums["cost"]
         cell.calls += row.sums["calls"]
-    return ChartTable(chosen.period, columns, sorted(table.items()))
+    return ChartTable(period, columns, sorted(table.items()))
 
 
 def _periods(report: Report, period: str) -> list[datetime]:

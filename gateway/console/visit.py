@@ -18,7 +18,6 @@ from gateway.config.settings import Settings
 from gateway.console import cookies as names
 from gateway.console.cookies import Cookies
 from gateway.console.flash import read_flash, write_flash
-from gateway.console.playground_runs import PlaygroundRuns
 from gateway.console.running_imports import RunningImports
 from gateway.console.xsrf import xsrf_token
 from gateway.errors import GatewayError, InvalidValue, NotSignedIn, SignInFailed
@@ -48,11 +47,9 @@ class Visit:
         cookies: Cookies,
         *,
         home_of_site: str = "",
-        playground: PlaygroundRuns | None = None,
         imports: RunningImports | None = None,
     ) -> None:
         self.services = services
-        self.playground = playground or PlaygroundRuns()
         self.imports = imports or RunningImports()
         self.home_of_site = home_of_site  # the first page for viewers and operators
         self.asked = asked

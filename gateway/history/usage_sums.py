@@ -26,6 +26,7 @@ from gateway.database.tables import (
 )
 from gateway.errors import InvalidValue
 from gateway.history.calendar import DAY, HOUR, month_of, next_month
+from gateway.history.outcomes import NO_ERRORS
 
 Period = Literal["hour", "day", "month"]
 PERIODS: tuple[Period, ...] = ("hour", "day", "month")
@@ -42,11 +43,13 @@ DIMENSIONS = {
 }
 TAGGED = frozenset({"account", "user", "key", "model", "tag"})  # what sums by tag have
 MOST_ROWS = 100_000  # in one answer: some 100 MB
-#: Outcomes that are no errors: the caller got an answer, or left before its end.
-NO_ERRORS = ("ok", "client_closed", "replayed", "")  # lines of old versions have none
 ERRORS = "errors"
 
 Sums = dict[str, int]
+
+
+class TooManyRows(InvalidValue):
+    """The sums of a query have more groups than one answer may have."""
 
 
 class UsageQuery(Struct, frozen=True, kw_only=True):
@@ -95,7 +98,7 @@ class _Segment(Struct, frozen=True):
 
 
 def read_usage(connection: Connection, query: UsageQuery) -> list[UsageRow]:
-    """The sums by group, ordered by period and labels; InvalidValue for more than `MOST_ROWS` groups."""
+    """The sums by group, ordered by period and labels; TooManyRows for more than `MOST_ROWS` groups."""
     measures = (*_used_measures(connection, query), *(() if query.by_tag else (ERRORS,)))
     found: dict[tuple[Any, ...], list[int]] = {}
     for segment in _segments(query):
@@ -103,7 +106,7 @@ def read_usage(connection: Connection, query: UsageQuery) -> list[UsageRow]:
             known = found.get(key)
             found[key] = sums if known is None else [a + b for a, b in zip(known, sums, strict=True)]
         if len(found) > MOST_ROWS:
-            raise InvalidValue(f"The report has more than {MOST_ROWS:,} rows; choose a shorter range or fewer groups")
+            raise TooManyRows(f"The report has more than {MOST_ROWS:,} rows; choose a shorter range or fewer groups")
     zero = dict.fromkeys(MEASURES, 0)
     return [UsageRow(key[1:], key[0], zero | dict(zip(measures, found[key], strict=True))) for key in sorted(found)]
 

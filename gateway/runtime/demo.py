@@ -31,7 +31,7 @@ Try it:
       -d '{{"model": "{model}", "stream": true, "messages": [{{"role": "user", "content": "Hello"}}]}}'
 {console}
 The model "{model}" is a stand-in that needs no network. For real ones, stop the demo and run `gateway init`: it writes
-gateway.toml with the keys in the environment and the model servers on this machine.
+gateway.toml with the names of the variables that hold keys, and the model servers on this machine.
 Then read the file, and run: gateway serve
 """
 CONSOLE = """

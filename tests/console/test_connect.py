@@ -69,7 +69,10 @@ async def test_page_with_nothing_new_says_so(console, tmp_path: Path) -> None:
 
 async def test_page_of_a_gateway_without_a_file_says_how_to_begin(console) -> None:
     page = await shown(console, None)
-    assert "gateway init writes gateway.toml" in page.text and "OPENAI_API_KEY is set" in page.text
+    assert (
+        "gateway init writes gateway.toml with the names of the variables that hold keys" in page.text
+        and "OPENAI_API_KEY is set" in page.text
+    )
     assert "Save the file" not in page.text and "Check it, and reload" not in page.text
 
 

@@ -31,6 +31,17 @@ def test_small_share_is_never_shown_as_none() -> None:
     assert shares == ["0 %", "< 0.01 %", "33.33 %", "100 %", "–"]
 
 
+def test_loss_is_a_negative_share_and_there_is_none_of_nothing() -> None:
+    pairs = ((-1, 3), (-1, 1_000_000), (-1, 10_000), (-5, 0), (1, -5))
+    assert [elements.percent_text(part, whole) for part, whole in pairs] == [
+        "−33.33 %",
+        "> −0.01 %",
+        "−0.01 %",
+        "–",
+        "–",
+    ]
+
+
 @pytest.mark.parametrize(
     ("number", "nouns", "text"),
     [(0, ("call",), "0 calls"), (1, ("call",), "1 call"), (1, ("call was", "calls were"), "1 call was"),

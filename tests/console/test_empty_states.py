@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
 
@@ -37,7 +38,24 @@ async def test_range_without_calls_leads_to_one_that_has_them(console: Any) -> N
             assert seen == [f"Look at the last {length}" for length in ("30 days", "90 days", "twelve months")]
             found = await operator.get(path)
             assert old in found.html or (page == OVERVIEW and "Calls 1 Tokens" in found.text)
-        assert list(steps(await operator.get(f"{USAGE}?from=2020-01-01&to=2020-02-01"))) == ["Look at the last 90 days"]
+
+
+async def test_dates_without_calls_lead_to_more_days_around_them(console: Any) -> None:
+    async with console() as c:
+        await c.services.store.keys.create("acme", name="robot")
+        before, after = await calls(c, "2020-01-20T10:00", "2020-02-20T10:00", model="tiny")
+        operator = await c.as_("root", role="operator", acme="owner")
+        for page in (USAGE, "/site/calls"):
+            [(text, path)] = steps(await operator.get(f"{page}?from=2020-02-01&to=2020-02-15")).items()
+            assert text == "Look at 2020-01-17 to 2020-03-01"
+            found = await operator.get(path)
+            assert before in found.html and after in found.html
+            today = datetime.now(UTC).date()
+            [text] = steps(await operator.get(f"{page}?from={today}&to={today}"))
+            assert text == f"Look at {today - timedelta(days=1)} to {today}"  # later there are no calls
+            await operator.get(steps(await operator.get(f"{page}?from=1970-01-05&to=1970-06-30")).popitem()[1])
+            assert not steps(await operator.get(f"{page}?from=2021-01-01&to=2022-01-01"))  # a year
+        assert not steps(await operator.get(f"{USAGE}?from=1970-01-01&to=2019-01-01"))
 
 
 async def test_filters_that_no_call_passes_can_be_turned_off(console: Any) -> None:

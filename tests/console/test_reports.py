@@ -165,16 +165,20 @@ async def test_margin_is_for_the_operators_and_viewers_of_the_site_only(console:
         assert "margin" not in (await viewer.get(f"{SITE}.csv")).html
         account.call(ago(hours=2), 4 * NANO, model="m1", upstream_cost=3 * NANO)
         account.call(ago(hours=1), NANO, model="m3", upstream_cost=2 * NANO)
+        account.call(ago(hours=1), 0, model="free", upstream_cost=2)
+        account.call(ago(hours=1), NANO // 10, model="near", upstream_cost=NANO // 10 + 1)
         account.flush()
         shown = await viewer.get(f"{SITE}?group_by=model")
         assert [(row[0], *row[-6:-3]) for row in rows_of(shown.html)] == [
             ("m2", "–", "–", "–"),
             ("m1", "3.00", "1.00", "25 %"),
             ("m3", "2.00", "−1.00", "−100 %"),
-            ("Total of 3 rows", "5.00", "8.00", "61.54 %"),
+            ("near", "0.100000001", "−0.000000001", "&gt; −0.01 %"),
+            ("free", "0.000000002", "−0.000000002", "–"),
+            ("Total of 5 rows", "5.100000003", "7.999999997", "61.07 %"),
         ]
-        assert "The upstream cost is known for 2 of 3 calls" in shown.text
-        assert json.loads((await viewer.get(f"{SITE}.json")).html)["total"]["margin"] == "8"
+        assert "The upstream cost is known for 4 of 5 calls" in shown.text
+        assert json.loads((await viewer.get(f"{SITE}.json")).html)["total"]["margin"] == "7.999999997"
         assert ",upstream_cost,margin," in (await viewer.get(f"{SITE}.csv")).html
         for browser in (owner, await c.as_("member", acme="member"), viewer):
             for path in (OWN, f"{OWN}.csv", f"{OWN}.json"):

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 from typing import Any
 from urllib.parse import urlencode
 
+from gateway.admin import provider_health
 from gateway.admin.recent_answers import RecentAnswers
+from gateway.admin.reports import Reports
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.console.pages import usage
 from gateway.console.rendering import render
+from gateway.history import usage_sums
 from gateway.ledger.price_tables import store_prices
 from tests.admin_api.both_databases import database_address, database_url, postgres
-from tests.console.client import Browser
+from tests.console.client import ROOT, Browser
 from tests.console.history import ago, calls, history
 
 __all__ = ["database_address", "database_url", "postgres"]
@@ -54,6 +58,47 @@ async def test_table_of_the_chart_has_spend_and_calls_of_each_model(console) -> 
             assert f"m5 m6 other models {' '.join(['Spend Calls'] * 8)} 2026-03-04 {' '.join(['0'] * 16)}" in text
             assert "2026-03-05 0.00000001 2 0.000000008 1" in text and "0.000000003 1 0.000000003 2 2026-03-06" in text
             assert f"2026-03-06 {' '.join(['0'] * 15)} 1 2026-03-07" in text
+
+
+async def test_chart_of_too_many_rows_has_longer_periods(console, monkeypatch) -> None:
+    monkeypatch.setattr(usage_sums, "MOST_ROWS", 10)
+    monkeypatch.setattr(usage_sums, "_statement", usage_sums._statement.__wrapped__)  # none is kept with this limit
+    async with console() as c:
+        c.services.recent = RecentAnswers(0.0)
+        account = await history(c)
+        for day in range(1, 7):
+            for outcome in ("ok", "client_closed", "upstream_error"):
+                account.call(f"2026-03-0{day}T10:00", 1, model="m", outcome=outcome)
+        account.flush()
+        owner = await c.as_("owner", acme="owner")
+        for path, calls in (("/accounts/acme", "Calls 18"), (USAGE, "18 calls")):
+            page = await owner.get(f"{path}?from=2026-03-01&to=2026-03-06")
+            assert "calls by model, by day" in page.text and calls in page.text  # outcomes are no rows of the chart
+        for day in range(1, 7):
+            account.call(f"2026-03-0{day}T10:00", 1, model="n")
+        account.flush()
+        for path, calls in (("/accounts/acme", "Calls 24"), (USAGE, "24 calls")):
+            page = await owner.get(f"{path}?from=2026-03-01&to=2026-03-06")
+            assert "calls by model, by month" in page.text and calls in page.text
+            assert "2026-03 0.000000018 18 0.000000006 6" in page.text
+
+
+async def test_overview_and_reports_count_the_same_errors(console) -> None:
+    async with console() as c:
+        key = (await c.services.store.keys.create("acme", name="robot")).id
+        ends = ("ok", "client_closed", "replayed", "abandoned", "", "upstream_error", "request_cancelled")
+        for minute, outcome in enumerate(ends):
+            await calls(c, ago(minutes=60 - minute), key=key, model="tiny", outcome=outcome)
+        await calls(c, ago(minutes=10), key=key, model="tiny", kind="reclaim", outcome="")
+        operator = await c.as_("root", role="operator", acme="owner")
+        assert "37.5 % 3 failed" in (await operator.get("/accounts/acme")).text
+        report = json.loads((await operator.get("/accounts/acme/reports.json")).html)
+        assert (report["total"]["calls"], report["total"]["errors"]) == (8, 3)
+        transactions = (await c.services.people()).transactions
+        found = await provider_health._performance(ROOT, Reports(transactions))
+        assert [(done.calls, done.failed) for done in found.values()] == [(8, 3)]
+        tags = re.findall(r'<span class="tag (\w+)">(\w+)</span>', (await operator.get(USAGE)).html)
+        assert {name for tone, name in tags if tone == "bad"} == {"upstream_error", "request_cancelled", "reclaimed"}
 
 
 async def test_overview_says_when_the_money_runs_out(console) -> None:

@@ -128,6 +128,21 @@ async def test_whoever_sees_all_calls_filters_by_member(console) -> None:
         assert not options(member, "user") and "owner@example.com" not in member.html
 
 
+async def test_chosen_member_behind_the_first_ones_has_a_name(console, monkeypatch) -> None:
+    monkeypatch.setattr("gateway.console.members.MOST_MEMBERS", 1)
+    async with console() as c:
+        owner = await c.as_("ann", acme="owner")
+        zoe = await c.user("zoe@example.com", acme="member")
+        other = await c.user("eve@example.com", other="member")
+        for path in (USAGE, "/accounts/acme/reports"):
+            assert "zoe@example.com" not in (await owner.get(path)).html
+            page = await owner.get(f"{path}?user={zoe.id}")
+            assert options(page, "user")[zoe.id] == "zoe@example.com" and f'value="{zoe.id}" selected' in page.html
+            assert "eve@example.com" not in (await owner.get(f"{path}?user={other.id}")).html
+        page = await owner.get(f"{USAGE}?user={other.id}")
+        assert options(page, "user")[other.id] == f"former member {other.id}"
+
+
 def test_every_failure_of_a_provider_has_words() -> None:
     waiting, codes = [UpstreamError], set[str]()
     while waiting:

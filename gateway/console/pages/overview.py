@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
+from heapq import nsmallest
 from typing import Any
 
 from gateway.accounts.keys import KeyRecord
@@ -11,13 +14,14 @@ from gateway.admin.low_balance import low_balance
 from gateway.admin.refusals import existing_account
 from gateway.admin.reports import ReportQuery, Reports
 from gateway.admin.usage_report import Report
-from gateway.console.outcomes import GOOD
+from gateway.console.members import sees_all
 from gateway.console.ranges import LABELS, Range, chosen_range
 from gateway.console.replies import Reply, View
 from gateway.console.route import Route
 from gateway.console.usage_chart import chart_table
 from gateway.console.visit import Visit
 from gateway.history.refusals import RefusalSum, read_refusals
+from gateway.history.usage_sums import ERRORS, PERIODS, TooManyRows
 
 TOP = 8  # keys
 
@@ -26,13 +30,12 @@ async def overview(visit: Visit, account: str) -> Reply:
     chosen, people = chosen_range(visit), await visit.people()
     reports = Reports(people.transactions)
     record = await existing_account(visit.store.accounts, account)
-    by_model = await report(visit, reports, chosen, [chosen.period, "model"])
-    by_key = await report(visit, reports, chosen, ["key", "outcome"])
+    by_model = await report_by_model(visit, reports, chosen)
+    by_key = await report(visit, reports, chosen, ["key"])
     keys = await visit.store.visible_keys.list(visit.actor, account)
     refused = await refusals(visit, keys, chosen)
+    total = await asyncio.to_thread(lambda: by_key.total_form)  # of many rows it takes long
     calls = by_key.total["calls"]
-    failed = sum(row.sums["calls"] for row in by_key.rows if row.labels[1] not in GOOD)
-    total = by_key.total_form
     values = {
         "account": record,
         "low": await low_balance(visit.store.store, visit.settings, record),
@@ -42,13 +45,13 @@ async def overview(visit: Visit, account: str) -> Reply:
         "calls": calls,
         "tokens_in": total["tokens_in"],
         "tokens_out": total["tokens_out"],
-        "failed": failed,
+        "failed": by_key.total[ERRORS],
         "refused": refused,
         "attempted": calls + sum(one.requests for one in refused),
-        "chart": chart_table(by_model, chosen),
+        "chart": await asyncio.to_thread(chart_table, by_model),
         "top": _top(by_key, keys),
         "has_keys": bool(keys),
-        "sees_all": visit.actor.may("read") or visit.actor.owns(account),
+        "sees_all": sees_all(visit, account),
     }
     return View("overview.html", f"Overview of {account}", values)
 
@@ -64,6 +67,16 @@ async def report(
         filters={"account": [visit.account], **(filters or {})},
     )
     return await reports.report(visit.actor, query)
+
+
+async def report_by_model(
+    visit: Visit, reports: Reports, chosen: Range, filters: dict[str, list[str]] | None = None
+) -> Report:
+    """A report by model and the period of the range; by a longer period if it would have too many rows."""
+    for period in PERIODS[PERIODS.index(chosen.period) : -1]:
+        with suppress(TooManyRows):
+            return await report(visit, reports, chosen, [period, "model"], filters)
+    return await report(visit, reports, chosen, [PERIODS[-1], "model"], filters)
 
 
 async def refusals(visit: Visit, keys: Sequence[KeyRecord], chosen: Range, *, model: str = "") -> list[RefusalSum]:
@@ -85,12 +98,12 @@ async def refusals(visit: Visit, keys: Sequence[KeyRecord], chosen: Range, *, mo
 
 def _top(by_key: Report, keys: Sequence[KeyRecord]) -> list[dict[str, Any]]:
     names = {key.id: key for key in keys}
-    sums: dict[str, list[int]] = {}
-    for row in by_key.rows:
-        cost, calls = sums.setdefault(row.labels[0], [0, 0])
-        sums[row.labels[0]] = [cost + row.sums["cost"], calls + row.sums["calls"]]
-    ranked = sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))[:TOP]
-    return [{"id": id_, "key": names.get(id_), "cost": cost, "calls": calls} for id_, (cost, calls) in ranked]
+    ranked = nsmallest(TOP, by_key.rows, key=lambda row: (-row.sums["cost"], row.labels))
+    ids = [row.labels[0] for row in ranked]
+    return [
+        {"id": id_, "key": names.get(id_), "cost": row.sums["cost"], "calls": row.sums["calls"]}
+        for id_, row in zip(ids, ranked, strict=True)
+    ]
 
 
 ROUTES = (Route(method="GET", path="/accounts/{account}", audience="member", function=overview, menu="Overview"),)

@@ -13,7 +13,7 @@ from gateway.admin.call_details import CallDetails, CallReader
 from gateway.admin.price_list import price_list
 from gateway.admin.refusals import existing_account
 from gateway.config.settings import Settings
-from gateway.console.playground_runs import Run
+from gateway.console.playground_runs import Run, run_lines
 from gateway.console.replies import Document, Reply, Stream, View
 from gateway.console.route import Route
 from gateway.console.snippets import api_url
@@ -64,7 +64,7 @@ async def run(visit: Visit, account: str) -> Reply:
         raise InvalidValue(f"This is no call: {error}", param="run") from None
     await visit.store.check_pepper()
     key = await (await visit.people()).playground_keys.text(visit.actor, account)
-    return Stream(visit.playground.lines(visit.actor.id, _own_url(visit.settings), key, wanted))
+    return Stream(run_lines(_own_url(visit.settings), key, wanted))
 
 
 async def cost(visit: Visit, account: str, request_id: str) -> Reply:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.admin.user_rows import User
+from gateway.console.members import members_to_choose
 from gateway.console.replies import Reply, View
 from gateway.console.report_form import ReportForm, report_form
 from gateway.console.report_page import report_csv, report_json, report_values
@@ -10,7 +10,6 @@ from gateway.console.route import Route
 from gateway.console.visit import Visit
 
 PATH = "/accounts/{account}/reports"
-MOST_MEMBERS = 200  # to choose from
 
 
 async def reports(visit: Visit, account: str) -> Reply:
@@ -18,7 +17,7 @@ async def reports(visit: Visit, account: str) -> Reply:
         **await report_values(visit, _form(visit, account)),
         "path": PATH.format(account=account),
         "keys": await visit.store.visible_keys.list(visit.actor, account),
-        "members": await _members(visit, account),
+        "members": await members_to_choose(visit, account, visit.query("user")),
     }
     return View("reports.html", f"Reports of {account}", values)
 
@@ -29,13 +28,6 @@ async def reports_csv(visit: Visit, account: str) -> Reply:
 
 async def reports_json(visit: Visit, account: str) -> Reply:
     return await report_json(visit, _form(visit, account))
-
-
-async def _members(visit: Visit, account: str) -> list[User]:
-    """The members, for readers who see the usage of all of them."""
-    if not (visit.actor.may("read") or visit.actor.owns(account)):
-        return []
-    return await (await visit.people()).memberships.list(visit.actor, account, limit=MOST_MEMBERS)
 
 
 def _form(visit: Visit, account: str) -> ReportForm:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
-
-from msgspec import structs
 
 from gateway.accounts.keys import KeyRecord
 from gateway.admin.call_details import CallReader
@@ -20,8 +19,9 @@ from gateway.admin.usage_report import Report
 from gateway.admin.visible_keys import VisibleKeys
 from gateway.amounts import format_amount
 from gateway.console.fields import whole_number
+from gateway.console.members import members_to_choose, sees_all
 from gateway.console.outcomes import outcome_text
-from gateway.console.pages.overview import refusals, report
+from gateway.console.pages.overview import refusals, report, report_by_model
 from gateway.console.ranges import LABELS, Range, chosen_range
 from gateway.console.rendering import render
 from gateway.console.replies import PAGE, Download, Reply, View
@@ -31,7 +31,6 @@ from gateway.console.visit import Visit
 from gateway.errors import NotFound
 from gateway.history.call_pages import CallFilter, CallRow
 
-MOST_MEMBERS = 200  # to choose from
 FILTERS = ("key", "model", "outcome", "user")
 CSV = (
     "at", "request_id", "key", "model", "served_model", "provider", "endpoint", "outcome", "tokens_in", "tokens_out",
@@ -84,7 +83,7 @@ async def _main(visit: Visit, account: str, chosen: Range, filters: dict[str, li
     summary, outcomes = await _summary(visit, chosen, filters)
     keys = await visit.store.visible_keys.list(visit.actor, account)
     calls, last = page_of(await _calls(visit, chosen, limit=PAGE + 1), PAGE)
-    form = summary.total_form
+    form = await asyncio.to_thread(lambda: summary.total_form)  # of many rows it takes long
     values = {
         "account": account,
         "path": PATH.format(account=account),
@@ -97,7 +96,7 @@ async def _main(visit: Visit, account: str, chosen: Range, filters: dict[str, li
         "outcomes": sorted({*outcomes, wanted["outcome"]} - {""}),
         "outcome_text": outcome_text,
         "models": sorted({*visit.settings.models, *(row.labels[0] for row in summary.rows)}),
-        "chart": chart_table(summary, chosen),
+        "chart": await asyncio.to_thread(chart_table, summary),
         "total": summary.total,
         "tokens_in": form["tokens_in"],
         "tokens_out": form["tokens_out"],
@@ -113,23 +112,20 @@ async def _main(visit: Visit, account: str, chosen: Range, filters: dict[str, li
 
 
 async def _summary(visit: Visit, chosen: Range, filters: dict[str, list[str]]) -> tuple[Report, set[str]]:
-    """The sums by period, model and outcome, and the outcomes that there are without the filter of outcomes."""
+    """The sums by period and model, and the outcomes that there are without the filter of outcomes."""
     others = {name: values for name, values in filters.items() if name != "outcome"}
     reports = Reports((await visit.people()).transactions)
-    found = await report(visit, reports, chosen, [chosen.period, "model", "outcome"], others)
-    outcomes = {row.labels[1] for row in found.rows if row.sums["calls"]}
-    if wanted := filters.get("outcome"):
-        found = structs.replace(found, rows=[row for row in found.rows if row.labels[1] in wanted])
-    return found, outcomes
+    by_outcome = await report(visit, reports, chosen, ["outcome"], others)
+    outcomes = {row.labels[0] for row in by_outcome.rows if row.sums["calls"]}
+    return await report_by_model(visit, reports, chosen, filters), outcomes
 
 
 async def _members(visit: Visit, account: str, chosen: str) -> dict[str, str]:
     """The members by id, to filter by, for whoever sees the calls of all; `chosen` may be a former one."""
-    if not (visit.actor.may("read") or visit.actor.owns(account)):
-        return {}
-    found = await (await visit.people()).memberships.list(visit.actor, account, limit=MOST_MEMBERS)
+    found = await members_to_choose(visit, account, chosen)
     names = {user.id: f"{user.name} ({user.email})" if user.name else user.email for user in found}
-    return names if chosen in ("", *names) else {**names, chosen: f"former member {chosen}"}
+    is_former = chosen and chosen not in names and sees_all(visit, account)
+    return {**names, chosen: f"former member {chosen}"} if is_former else names
 
 
 async def _refused(visit: Visit, keys: Sequence[KeyRecord], chosen: Range, wanted: dict[str, str]) -> int:
