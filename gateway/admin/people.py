@@ -57,6 +57,7 @@ class People:
         mail: Mail | None = None,
         hashes: PasswordHashes | None = None,
         providers: Providers | None = None,
+        reading: SqlThread | None = None,  # of long queries
     ) -> None:
         self._providers = providers or Providers(settings)
         self._settings = settings
@@ -79,7 +80,7 @@ class People:
         self.sign_in_links = SignInLinks(transactions, self._base)
         self.sessions = Sessions(transactions)
         self.identities = Identities(transactions)
-        self.personal_data = PersonalData(transactions, self.member_keys)
+        self.personal_data = PersonalData(transactions, self.member_keys, Transactions(database, reading or sql))
         self.audit_trail = AuditTrail(transactions)
 
     def close(self) -> None:

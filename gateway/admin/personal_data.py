@@ -36,18 +36,23 @@ from gateway.errors import Forbidden
 
 
 class PersonalData:
-    """Export and erasure, by an operator or by the person."""
+    """Export and erasure, by an operator or by the person. `long_reads` are transactions of long queries."""
 
-    def __init__(self, transactions: Transactions, keys: MemberKeys) -> None:
+    def __init__(self, transactions: Transactions, keys: MemberKeys, long_reads: Transactions) -> None:
         self._transactions = transactions
         self._keys = keys
+        self._long_reads = long_reads
 
     async def export(self, actor: Actor, user_id: str) -> dict[str, Any]:
-        """Everything that is stored about a user, as a JSON document; secrets are named, not shown."""
+        """Everything that is stored about a user, as a JSON document; secrets are named, not shown.
+
+        Forbidden, NotFound. The event is written after the reading, and nothing is given out without it.
+        """
         if not (actor.kind == "user" and actor.id == user_id):
             actor.require("users")
-        document = await self._transactions.write(_export, actor, user_id)
+        document = await self._long_reads.read(_export, actor, user_id)
         keys = await self._keys.list(actor, user_id)
+        await self._transactions.write(_record_export, actor, user_id)
         return document | {"keys": [key.json_form() for key in keys]}
 
     async def erase(self, actor: Actor, user_id: str) -> None:
@@ -60,11 +65,9 @@ class PersonalData:
 
 
 def _export(connection: Connection, actor: Actor, user_id: str) -> dict[str, Any]:
-    user = user_by_id(connection, user_id)
-    if actor.id != user_id:
-        require_power_over(actor, user)
+    user = _exported(connection, actor, user_id)
     password_set = connection.scalar(sa.select(users.c.password_set_at).where(users.c.id == user_id))
-    document = {
+    return {
         "user": user.json_form() | {"password_set": time_text(from_micros_or_none(password_set))},
         "identities": _rows(connection, identities, user_id, "issuer", "subject"),
         "memberships": _rows(connection, memberships, user_id, "account", "role"),
@@ -75,8 +78,19 @@ def _export(connection: Connection, actor: Actor, user_id: str) -> dict[str, Any
         "usage": _usage(connection, user_id),
         "audit_events": _events(connection, user_id),
     }
+
+
+def _exported(connection: Connection, actor: Actor, user_id: str) -> User:
+    user = user_by_id(connection, user_id)
+    if actor.id != user_id:
+        require_power_over(actor, user)
+    return user
+
+
+def _record_export(connection: Connection, actor: Actor, user_id: str) -> None:
+    """Note the export of a user who is still there: events of erased people have no address."""
+    _exported(connection, actor, user_id)
     record(connection, actor, "users.export", f"user:{user_id}")
-    return document
 
 
 def _rows(connection: Connection, table: sa.Table, user_id: str, *names: str) -> list[dict[str, Any]]:

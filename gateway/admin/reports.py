@@ -26,7 +26,7 @@ from gateway.admin.usage_report import Report
 from gateway.database.people_tables import users
 from gateway.errors import Forbidden, InvalidValue
 from gateway.history.calendar import DAY, HOUR
-from gateway.history.usage_sums import DIMENSIONS, PERIODS, TAGGED, UsageQuery, UsageRow, read_usage
+from gateway.history.usage_sums import DIMENSIONS, MOST_ROWS, PERIODS, TAGGED, UsageQuery, UsageRow, read_usage
 
 MOST_VALUES = 500  # of one filter
 LONGEST = 100 * 366 * 24 * HOUR
@@ -34,13 +34,17 @@ AT_ONCE = 500  # users looked up in one query
 
 
 class ReportQuery(Struct, frozen=True, kw_only=True):
-    """From `since` to before `until`; `group_by` has dimensions and at most one of hour, day and month."""
+    """From `since` to before `until`; `group_by` has dimensions and at most one of hour, day and month.
+
+    A report of more than `most` rows is refused.
+    """
 
     since: datetime
     until: datetime
     group_by: Sequence[str] = ()
     filters: Mapping[str, Sequence[str]] = {}  # permitted values by dimension
     margin: bool = False  # with what the calls cost the operator
+    most: int = MOST_ROWS
 
 
 class Reports:
@@ -119,6 +123,7 @@ def _usage_query(query: ReportQuery) -> UsageQuery:
         dimensions=tuple(name for name in query.group_by if name not in PERIODS),
         period=periods[0] if periods else None,
         filters=query.filters,
+        most=query.most,
     )
 
 

@@ -154,7 +154,13 @@ class AdminServices:
 
     def _renew_people(self, database: Database) -> None:
         self._people = People(
-            self.settings, database, self.sql, self.store.store, hashes=self._hashes, providers=self._providers
+            self.settings,
+            database,
+            self.sql,
+            self.store.store,
+            hashes=self._hashes,
+            providers=self._providers,
+            reading=self._reading,
         )
 
     async def close(self) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -19,7 +19,7 @@ from gateway.console.cookies import Cookies
 from gateway.console.paths import path_with
 from gateway.console.playground_runs import MOST_OF_USER
 from gateway.console.replies import Document, Download, Redirect, Reply, Stream, View
-from gateway.console.route import Function, Route
+from gateway.console.route import Function, Limit, Route
 from gateway.console.site import Site
 from gateway.console.static_files import StaticHandler
 from gateway.console.visit import Asked, Visit
@@ -45,6 +45,7 @@ from gateway.http_server.zero_character import refuse_zero
 from gateway.log import AccessLine, gateway_log
 
 MOST_WAITS = MOST_OF_USER  # of one person at one route that waits for others
+TOO_MANY_WAITS = "You have opened this too many times at once; wait for one of them"
 MAX_BODY = 2**18  # bytes
 MAX_FIELDS = 2000
 MAX_QUERY = 100  # parameters
@@ -173,13 +174,21 @@ class PageHandler(RequestHandler):
 
     async def _wait(self, route: Route, parameters: Mapping[str, str]) -> Reply:
         """A person has few waits at a time, and none for an answer that nobody reads; ClientLeft."""
-        user = self.visit.user
-        refusal = "You have opened this too many times at once; wait for one of them"
-        place = self.site.waits.place(f"{user.id} {route.path}", most=MOST_WAITS, refusal=refusal) if user else None
         work = partial(route.function, self.visit, **parameters)
-        with place or nullcontext():
+        with self._place(route.limit or Limit(name=route.path, most=MOST_WAITS, refusal=TOO_MANY_WAITS)):
             result: Reply = await (work() if route.completes else self._attended.run(work))
         return result
+
+    @contextmanager
+    def _place(self, limit: Limit | None) -> Iterator[None]:
+        """Count what the person has under way; TooManyRequests."""
+        user, waits = self.visit.user, self.site.waits
+        with ExitStack() as places:
+            if limit is not None and user is not None:
+                places.enter_context(waits.place(f"{user.id} {limit.name}", most=limit.most, refusal=limit.refusal))
+            if limit is not None and (most := limit.most_of_site) is not None:
+                places.enter_context(waits.place(limit.name, most=most, refusal=limit.site_refusal))
+            yield
 
     async def _refuse_form(self, route: Route, parameters: Mapping[str, str]) -> Reply:
         """A form without the right token changes nothing.
@@ -204,7 +213,8 @@ class PageHandler(RequestHandler):
     async def _write(self, route: Route, parameters: Mapping[str, str]) -> Reply:
         visit = self.visit
         try:
-            result: Reply = await route.function(visit, **parameters)
+            with self._place(route.limit):
+                result: Reply = await route.function(visit, **parameters)
         except (GatewayError, Refused) as error:
             refusal = InvalidValue(str(error)) if isinstance(error, Refused) else error
             if route.form is None or refusal.status not in CORRECTABLE:

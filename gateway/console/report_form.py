@@ -27,6 +27,7 @@ GROUPS = {
     "month": "Month",
 }
 MOST_GROUPS = 3
+MOST_ROWS = 10_000  # of a page and its files, as for callers of `/v1/usage`: a JSON file of them takes 29 MB
 
 
 class ReportForm(Struct, frozen=True):
@@ -55,7 +56,12 @@ class ReportForm(Struct, frozen=True):
         if self.account:
             filters["account"] = [self.account]
         return ReportQuery(
-            since=self.range.since, until=self.range.until, group_by=self.group_by, filters=filters, margin=margin
+            since=self.range.since,
+            until=self.range.until,
+            group_by=self.group_by,
+            filters=filters,
+            margin=margin,
+            most=MOST_ROWS,
         )
 
 

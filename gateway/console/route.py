@@ -15,6 +15,19 @@ from gateway.http_server.path_table import PARAMETER, PathTable
 Function = Callable[..., Awaitable[Any]]
 
 
+class Limit(Struct, frozen=True, kw_only=True):
+    """How many requests one person has under way, together at all routes that have this limit; more get `refusal`.
+
+    `most_of_site` is the most of all people of this process, None for any number; more get `site_refusal`.
+    """
+
+    name: str
+    most: int
+    refusal: str
+    most_of_site: int | None = None
+    site_refusal: str = ""
+
+
 class Route(Struct, frozen=True, kw_only=True):
     """One entry of the table.
 
@@ -29,10 +42,11 @@ class Route(Struct, frozen=True, kw_only=True):
     form: Function | None = None
     is_open: Callable[[Visit], bool] | None = None  # a further condition for the audience, such as a setting
     menu: str = ""  # the name in the navigation; "": the page is not in it
-    #: A GET that waits for something else than the store and the database. It is cancelled if the browser leaves; one
-    #: that changes something in several steps `completes` them.
+    #: A GET that waits for something else than the store and the database's thread of the pages. It takes no turn, and
+    #: is cancelled if the browser leaves; one that changes something in several steps `completes` them.
     waits: bool = False
     completes: bool = False
+    limit: Limit | None = None  # of a POST, or of a GET that waits; this one has a limit of its own without it
 
     @property
     def parameters(self) -> list[str]:
@@ -54,6 +68,8 @@ class Route(Struct, frozen=True, kw_only=True):
             return "the audience needs {account} in the path"
         if self.menu and (self.writes or set(self.parameters) - {"account"}):
             return "a page in the navigation is a GET, and about an account or the site"
+        if self.limit is not None and not (self.writes or self.waits):
+            return "a page that takes turns has no limit of its own"
         if self.form is not None and not self.writes:
             return "only a POST has a form"
         return ""

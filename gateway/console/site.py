@@ -36,7 +36,7 @@ class Site:
         self.playground = PlaygroundRuns()
         self.imports = RunningImports()
         self.downloads = RunningDownloads()
-        self.waits = Places()  # of pages that wait for others, by person and route
+        self.waits = Places()  # of pages that wait for others, and of what a person has few of at a time
         self.turns = asyncio.Semaphore(MOST_AT_ONCE)  # of pages that are read
         self.root_path = services.settings.console.root_path
 

@@ -57,6 +57,7 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
 
     With `tag` the range is one of whole days and the dimensions are of `TAGGED`; a call counts once for each tag. A
     value of the filter `tag` is `NAME` or `NAME=VALUE`.
+    `most` is the most rows of the answer, at most and by default `MOST_ROWS`.
     """
 
     since: int
@@ -64,6 +65,7 @@ class UsageQuery(Struct, frozen=True, kw_only=True):
     dimensions: tuple[str, ...] = ()
     period: Period | None = None
     filters: Mapping[str, Sequence[str]] = {}
+    most: int | None = None
 
     @property
     def columns(self) -> set[str]:
@@ -98,15 +100,16 @@ class _Segment(Struct, frozen=True):
 
 
 def read_usage(connection: Connection, query: UsageQuery) -> list[UsageRow]:
-    """The sums by group, ordered by period and labels; TooManyRows for more than `MOST_ROWS` groups."""
+    """The sums by group, ordered by period and labels; TooManyRows for more groups than an answer may have."""
+    most = MOST_ROWS if query.most is None else min(query.most, MOST_ROWS)
     measures = (*_used_measures(connection, query), *(() if query.by_tag else (ERRORS,)))
     found: dict[tuple[Any, ...], list[int]] = {}
     for segment in _segments(query):
-        for key, sums in _read(connection, query, segment, measures):
+        for key, sums in _read(connection, query, segment, measures, most):
             known = found.get(key)
             found[key] = sums if known is None else [a + b for a, b in zip(known, sums, strict=True)]
-        if len(found) > MOST_ROWS:
-            raise TooManyRows(f"The report has more than {MOST_ROWS:,} rows; choose a shorter range or fewer groups")
+        if len(found) > most:
+            raise TooManyRows(f"The report has more than {most:,} rows; choose a shorter range or fewer groups")
     zero = dict.fromkeys(MEASURES, 0)
     return [UsageRow(key[1:], key[0], zero | dict(zip(measures, found[key], strict=True))) for key in sorted(found)]
 
@@ -127,7 +130,7 @@ def _used_measures(connection: Connection, query: UsageQuery) -> tuple[str, ...]
 
 
 def _read(
-    connection: Connection, query: UsageQuery, segment: _Segment, measures: tuple[str, ...]
+    connection: Connection, query: UsageQuery, segment: _Segment, measures: tuple[str, ...], most: int
 ) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
     by_time = query.period is not None and segment.period is None
     filters = {name: values for name, values in query.filters.items() if name != "tag"}
@@ -135,7 +138,7 @@ def _read(
     select = _statement(segment.table, query.dimensions, measures, sizes, by_time=by_time)
     if "tag" in query.filters:
         select = select.where(_tag_filter(query.filters["tag"]))
-    given: dict[str, Any] = {"since": segment.since, "until": segment.until}
+    given: dict[str, Any] = {"since": segment.since, "until": segment.until, "limit": most + 1}
     given |= {f"of_{name}": values[0] if len(values) == 1 else list(values) for name, values in filters.items()}
     width = len(query.dimensions) + by_time
     for row in connection.execute(select, given):
@@ -169,7 +172,7 @@ def _statement(
         label = _label(table, name)
         select = select.where(label == value if has_one_value else label.in_(value))
     select = select.group_by(*grouped) if grouped else select.having(sa.func.count() > 0)
-    return select.limit(MOST_ROWS + 1)
+    return select.limit(sa.bindparam("limit", type_=sa.Integer))
 
 
 def _measure(table: sa.Table, name: str) -> sa.ColumnElement[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gateway.admin.actor import Actor
@@ -43,6 +45,23 @@ async def test_export_has_everything_but_secrets(services) -> None:
         }
         assert "argon2" not in repr(document)
         assert (await s.actions())[-1] == "users.export"
+
+
+async def test_export_of_a_person_who_is_erased_meanwhile_gives_nothing_and_leaves_no_event(
+    services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with services() as s:
+        actor = await busy_person(s)
+
+        async def erased_meanwhile(*_: Any) -> list[Any]:
+            monkeypatch.undo()
+            await s.people.personal_data.erase(ROOT, actor.id)
+            return []
+
+        monkeypatch.setattr(s.people.member_keys, "list", erased_meanwhile)
+        with pytest.raises(NotFound):
+            await s.people.personal_data.export(actor, actor.id)
+        assert (await s.actions())[-1] == "users.erase"
 
 
 async def test_erased_person_leaves_nothing_but_an_id(services) -> None:

@@ -80,11 +80,14 @@ async def test_memberships_change_and_users_are_found_by_a_part_of_name_or_email
 
 async def test_operator_downloads_what_is_stored_about_a_person_and_viewers_do_not(console) -> None:
     async with console() as c:
-        operator, viewer = await c.as_("root", role="operator"), await c.as_("viewer", role="viewer")
-        ann = await c.user("ann@example.com", acme="member")
+        operator = await c.as_("root", role="operator", password=PASSWORD)
+        viewer, ann = await c.as_("viewer", role="viewer"), await c.user("ann@example.com", acme="member")
         key = await c.services.store.keys.create("acme", name="laptop", user=ann.id)
         page = f"/site/users/{ann.id}"
-        file = await operator.post(f"{page}/export", 200, page=page)
+        for wrong in ("", "wrong"):
+            refused = await operator.post(f"{page}/export", 401, page=page, current_password=wrong)
+            assert "The password is wrong" in refused.text and "Export this person's data" in refused.text
+        file = await operator.post(f"{page}/export", 200, page=page, current_password=PASSWORD)
         assert f'attachment; filename="personal-data-{ann.id}.json"' in file.headers["Content-Disposition"]
         document = json.loads(file.html)
         assert document["user"]["email"] == "ann@example.com"
@@ -93,7 +96,7 @@ async def test_operator_downloads_what_is_stored_about_a_person_and_viewers_do_n
         assert trail[0].action == "users.export" and trail[0].actor_kind == "user"
         assert "Personal data" not in (await viewer.get(page)).text
         await viewer.post(f"{page}/export", 403)
-        await operator.post("/site/users/usr_nobody/export", 404)
+        await operator.post("/site/users/usr_nobody/export", 404, current_password=PASSWORD)
 
 
 async def test_person_is_erased_only_after_their_email_is_typed_and_the_password_given(console) -> None:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.billing.usage import Usage
 from gateway.database.engine import Database
@@ -81,8 +82,11 @@ def test_whole_months_and_days_are_read_from_the_smaller_rollups() -> None:
 def test_report_with_too_many_rows_is_refused(database: Database, truth: object, monkeypatch) -> None:
     monkeypatch.setattr(usage_sums, "MOST_ROWS", 10)
     query = UsageQuery(since=FIRST, until=FIRST + DAYS * DAY, period="hour")
-    with database.reading() as connection, pytest.raises(InvalidValue, match="more than 10 rows"):
-        read_usage(connection, query)
+    with database.reading() as connection:
+        with pytest.raises(InvalidValue, match="more than 10 rows"):
+            read_usage(connection, query)
+        with pytest.raises(InvalidValue, match="more than 3 rows"):
+            read_usage(connection, structs.replace(query, most=3))
 
 
 def test_percentiles_are_interpolated_within_their_cells(database: Database) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.admin.second_factor import NewSecret
-from gateway.console.json_file import json_file
+from gateway.console.data_export import LIMIT, export_file
 from gateway.console.pages.oidc import leave_for
 from gateway.console.pages.sign_in import repeated_password
 from gateway.console.qr_code import qr_svg
@@ -105,8 +105,7 @@ async def end_others(visit: Visit) -> Reply:
 
 
 async def export(visit: Visit) -> Reply:
-    document = await (await visit.people()).personal_data.export(visit.actor, visit.person.id)
-    return await json_file("personal-data.json", lambda: document)
+    return await export_file(visit, visit.person.id, "personal-data.json")
 
 
 def _secret(proposed: NewSecret) -> dict[str, str]:
@@ -125,5 +124,5 @@ ROUTES = (
     Route(method="POST", path="/profile/identities", audience="signed_in", function=connect, form=show),
     Route(method="POST", path="/profile/sessions/{session}/end", audience="signed_in", function=end_session),
     Route(method="POST", path="/profile/sessions/end-others", audience="signed_in", function=end_others),
-    Route(method="POST", path="/profile/data", audience="signed_in", function=export),
+    Route(method="POST", path="/profile/data", audience="signed_in", function=export, form=show, limit=LIMIT),
 )

@@ -9,9 +9,9 @@ from gateway.admin.invitations import NewInvitation
 from gateway.admin.memberships import checked_account_role
 from gateway.admin.pages import page_of
 from gateway.admin.users import checked_role
-from gateway.console.json_file import json_file
+from gateway.console.data_export import LIMIT, export_file
 from gateway.console.replies import PAGE, Redirect, Reply, View
-from gateway.console.route import Route
+from gateway.console.route import Limit, Route
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
 
@@ -167,8 +167,8 @@ async def link(visit: Visit, user: str) -> Reply:
 
 
 async def export(visit: Visit, user: str) -> Reply:
-    document = await (await visit.people()).personal_data.export(visit.actor, user)
-    return await json_file(f"personal-data-{user}.json", lambda: document)
+    await visit.confirm_password()
+    return await export_file(visit, user, f"personal-data-{user}.json")
 
 
 async def erase(visit: Visit, user: str) -> Reply:
@@ -182,8 +182,9 @@ async def erase(visit: Visit, user: str) -> Reply:
     return Redirect(PATH)
 
 
-def _post(path: str, function: Any) -> Route:
-    return Route(method="POST", path=f"{PATH}/{{user}}/{path}", audience="operator", function=function, form=show)
+def _post(path: str, function: Any, limit: Limit | None = None) -> Route:
+    path = f"{PATH}/{{user}}/{path}"
+    return Route(method="POST", path=path, audience="operator", function=function, form=show, limit=limit)
 
 
 ROUTES = (
@@ -201,6 +202,6 @@ ROUTES = (
     _post("disable", disable),
     _post("enable", enable),
     _post("link", link),
-    _post("export", export),
+    _post("export", export, LIMIT),
     _post("erase", erase),
 )

@@ -196,6 +196,6 @@ def _record(call: CallRow) -> dict[str, Any]:
 PATH = "/accounts/{account}/usage"
 ROUTES = (
     Route(method="GET", path=PATH, audience="member", function=usage, menu="Usage"),
-    Route(method="GET", path="/accounts/{account}/usage.csv", audience="member", function=usage_csv),
+    Route(method="GET", path=f"{PATH}.csv", audience="member", function=usage_csv, waits=True),
     Route(method="GET", path=f"{PATH}/{{request_id}}", audience="member", function=show),
 )
