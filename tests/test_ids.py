@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import time
 
-from gateway.ids import PAGE, Ids, padding, request_id, tool_call_id
+import pytest
+
+from gateway.ids import PAGE, Ids, key_id, padding, request_id, tool_call_id
 
 
 def test_ids_have_the_formats_of_the_api() -> None:
@@ -15,6 +17,7 @@ def test_ids_have_the_formats_of_the_api() -> None:
         assert re.fullmatch(r"chatcmpl-[A-Za-z0-9]{29}", ids.completion_id())
     assert re.fullmatch(r"req_[0-9a-f]{32}", request_id())
     assert re.fullmatch(r"call_[A-Za-z0-9]{24}", tool_call_id())
+    assert re.fullmatch(r"key_[0-9a-v]{18}", key_id())
     assert all(re.fullmatch(r"[A-Za-z0-9]{0,31}", padding()) for _ in range(200))
 
 
@@ -34,3 +37,13 @@ def test_later_request_ids_are_greater_than_those_of_earlier_pages() -> None:
     assert request_id() > first
     assert Ids().request_id() > first
     assert abs(int(first[4:16], 16) / 1000 - time.time()) < 60
+
+
+def test_ids_of_keys_are_in_the_order_of_their_creation(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [0.0, 1.0, 1_700_000_000.0, 1_700_000_000.001, 1_800_000_000.0, 2**45 / 1000 - 1]
+    ids = []
+    for now in times:
+        monkeypatch.setattr("gateway.ids.time.time", lambda now=now: now)
+        ids += [key_id(), key_id()]
+    assert [one[:13] for one in sorted(ids)] == [one[:13] for one in ids]
+    assert len(set(ids)) == len(ids) and len({one[:13] for one in ids}) == len(times)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from base64 import b32encode
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from gateway.accounts.authenticator import SHOWS_COST, USER, Fingerprint
 from gateway.accounts.key_scopes import read_scopes
 from gateway.accounts.key_settings import KeyLimits, check_key_name, key_fields
 from gateway.amounts import format_amount
+from gateway.ids import key_id as new_key_id
 from gateway.ledger.paging import scan_set
 from gateway.ledger.periods import Every, period_of
 from gateway.ledger.scripts import Links, slot
@@ -146,7 +146,7 @@ class Keys:
         fingerprint_of = Fingerprint(self._pepper() if callable(self._pepper) else self._pepper)
         call = self._links.link(slot(account)).call
         text = text or "sk-" + secrets.token_urlsafe(SECRET_BYTES)
-        key_id = "key_" + b32encode(secrets.token_bytes(10)).decode().lower()
+        key_id = new_key_id()
         if show_cost:
             values = {**values, "cost": 1}
         marks = [SHOWS_COST] if show_cost else []
@@ -203,19 +203,30 @@ class Keys:
         return found
 
     async def _of(self, account: str) -> Sequence[KeyRecord]:
-        return await self._read_all(account, f"{slot(account)}:ks")
+        return await self._read_all(account, await self.ids(account))
 
     async def of_user(self, account: str, user: str) -> Sequence[KeyRecord]:
         """The keys of a user in an account, oldest first."""
-        return await self._read_all(account, keys_of_user(account, user))
+        return await self._read_all(account, await self.ids(account, user))
 
-    async def _read_all(self, account: str, index: str) -> Sequence[KeyRecord]:
-        link = self._links.link(slot(account))
-        ids, now = list(await scan_set(link, index)), int((await link.call("TIME"))[0])
+    async def ids(self, account: str, user: str | None = None) -> Sequence[str]:
+        """The ids of an account's keys, or of those of one user in it, oldest first.
+
+        Ids of older versions do not show their age. They go first, in an order that stays.
+        """
+        index = f"{slot(account)}:ks" if user is None else keys_of_user(account, user)
+        return sorted(await scan_set(self._links.link(slot(account)), index), key=lambda one: (len(one), one))
+
+    async def read(self, account: str, ids: Sequence[str]) -> Sequence[KeyRecord]:
+        """The keys with these ids, in their order; ids of no key of the account are left out."""
+        now = int((await self._links.link(slot(account)).call("TIME"))[0])
         found: list[KeyRecord | None] = []
         for start in range(0, len(ids), AT_ONCE):
             found += await asyncio.gather(*(self._read(account, one, now) for one in ids[start : start + AT_ONCE]))
-        return sorted((key for key in found if key is not None), key=lambda key: (key.created, key.id))
+        return [key for key in found if key is not None]
+
+    async def _read_all(self, account: str, ids: Sequence[str]) -> Sequence[KeyRecord]:
+        return sorted(await self.read(account, ids), key=lambda key: (key.created, key.id))
 
     async def show(self, key_id: str) -> KeyRecord:
         """One key; Refused if there is none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Unpack
 
@@ -107,7 +107,8 @@ class KeyEditor:
 
         The last use is noted once an hour. A key that was not used since an older version counts from its creation.
         """
-        return unused_since(await self.list(account), since)
+        moment = since.astimezone(UTC)
+        return [key for key in await self.list(account) if is_unused(key, moment)]
 
     async def list(self, account: str | None) -> list[KeyRecord]:
         """The keys of one account, or of all, oldest first; NotFound for an unknown account."""
@@ -117,10 +118,9 @@ class KeyEditor:
             raise NotFound(str(error)) from None
 
 
-def unused_since(keys: Iterable[KeyRecord], since: datetime) -> list[KeyRecord]:
-    """The active keys that were made before `since` and not used since then."""
-    moment = since.astimezone(UTC)
-    return [key for key in keys if key.state == "active" and (key.last_used or key.created) < moment]
+def is_unused(key: KeyRecord, since: datetime) -> bool:
+    """Whether it is an active key that was made before `since` and not used since then."""
+    return key.state == "active" and (key.last_used or key.created) < since
 
 
 def _changes(

@@ -119,10 +119,11 @@ def refusals(
     """How many requests were refused, by key, model and error code, most first; of ACCOUNT or of all."""
 
     def here() -> list[dict[str, Any]]:
-        from gateway.history.refusals import read_refusals
+        from gateway.history.refusals import RefusalQuery, read_refusals
 
+        keys = [key_id] if key_id else None
         with existing_database(settings) as database:
-            found = read_refusals(database, account=account, key_id=key_id, since=since, until=until)
+            found = read_refusals(database, RefusalQuery(since=since, until=until, account=account, keys=keys))
         return [msgspec.to_builtins(one) for one in found]
 
     async def there(client: AdminClient) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -83,33 +84,48 @@ class RefusalSum(Struct, frozen=True):
     requests: int
 
 
-def read_refusals(
-    database: Database,
-    *,
-    since: datetime,
-    until: datetime | None = None,
-    account: str = "",
-    key_id: str = "",
-    model: str = "",
-    most: int = 1000,
-) -> list[RefusalSum]:
-    """The sums from `since` to before `until`, the largest first; without `until` there is no end.
+class RefusalQuery(Struct, frozen=True, kw_only=True):
+    """Refused requests from `since` to before `until`; without `until` there is no end.
 
     Counts are of whole hours in UTC: an hour that `since` or `until` cuts counts whole, as in usage reports. An empty
-    account, key or model lets all pass.
+    account or model lets all pass, and so does None for `keys`.
     """
-    columns = refusals_hourly.c
-    labels = [columns[name] for name in REFUSAL_LABELS]
-    total = sa.func.sum(columns.requests)
-    query = sa.select(*labels, total).where(columns.hour >= int(since.timestamp()) // HOUR * HOUR * MICRO)
-    if until is not None:
-        query = query.where(columns.hour < math.ceil(until.timestamp() / HOUR) * HOUR * MICRO)
-    for column, wanted in ((columns.account, account), (columns.key_id, key_id), (columns.model, model)):
-        if wanted:
-            query = query.where(column == wanted)
-    query = query.group_by(*labels).order_by(total.desc(), *labels).limit(most)
+
+    since: datetime
+    until: datetime | None = None
+    account: str = ""
+    keys: Collection[str] | None = None
+    model: str = ""
+
+    def conditions(self) -> Iterator[sa.ColumnElement[bool]]:
+        """What a row must fulfil."""
+        columns = refusals_hourly.c
+        yield columns.hour >= int(self.since.timestamp()) // HOUR * HOUR * MICRO
+        if self.until is not None:
+            yield columns.hour < math.ceil(self.until.timestamp() / HOUR) * HOUR * MICRO
+        if self.account:
+            yield columns.account == self.account
+        if self.keys is not None:
+            yield columns.key_id.in_(self.keys)
+        if self.model:
+            yield columns.model == self.model
+
+
+def read_refusals(database: Database, query: RefusalQuery, *, most: int = 1000) -> list[RefusalSum]:
+    """The sums by account, key, model and code, the largest first."""
+    labels = [refusals_hourly.c[name] for name in REFUSAL_LABELS]
+    total = sa.func.sum(refusals_hourly.c.requests)
+    select = sa.select(*labels, total).where(*query.conditions())
+    select = select.group_by(*labels).order_by(total.desc(), *labels).limit(most)
     with database.reading() as connection:
-        return [RefusalSum(*row[:4], int(row[4])) for row in connection.execute(query)]
+        return [RefusalSum(*row[:4], int(row[4])) for row in connection.execute(select)]
+
+
+def count_refusals(database: Database, query: RefusalQuery) -> int:
+    """How many requests were refused."""
+    select = sa.select(sa.func.sum(refusals_hourly.c.requests)).where(*query.conditions())
+    with database.reading() as connection:
+        return int(connection.scalar(select) or 0)
 
 
 def _rows(batches: list[RefusalBatch]) -> list[dict[str, Any]]:

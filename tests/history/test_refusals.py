@@ -11,7 +11,7 @@ from msgspec import structs
 from gateway.database.tables import ledger_lines, refusals_hourly, usage_daily, usage_daily_tags
 from gateway.history import refusals
 from gateway.history.rebuild import rebuild_rollups
-from gateway.history.refusals import add_batches, read_refusals
+from gateway.history.refusals import RefusalQuery, add_batches, count_refusals, read_refusals
 from gateway.ledger.refusal_counts import HOUR, STREAM, RefusalBatch, RefusalCounts
 from tests.ledger.records import record_of
 from tests.ledger.test_archive import busy
@@ -38,14 +38,28 @@ async def test_batches_are_summed_and_leave_the_store(world, importing, database
         one = importing(w)
         await one.round()
         assert await w.store.client.xlen(STREAM) == 0
-        found = read_refusals(database, account="acme", since=HOUR_AGO)
+        found = read_refusals(database, RefusalQuery(account="acme", since=HOUR_AGO))
         assert [(one.key, one.model, one.code, one.requests) for one in found] == [
             ("key_x", "m", "rate_limit_exceeded", 5),
             ("key_y", "m", "rate_limit_exceeded", 1),
         ]
-        assert [one.requests for one in read_refusals(database, key_id="key_y", since=HOUR_AGO)] == [1]
-        assert read_refusals(database, since=datetime.now(UTC) + timedelta(hours=1)) == []
-        assert read_refusals(database, account="other", since=HOUR_AGO) == []
+        of_one_key = RefusalQuery(keys=["key_y", "key_z"], since=HOUR_AGO)
+        assert [one.requests for one in read_refusals(database, of_one_key)] == [1]
+        for nobodys in (
+            RefusalQuery(since=datetime.now(UTC) + timedelta(hours=1)),
+            RefusalQuery(account="other", since=HOUR_AGO),
+            RefusalQuery(keys=[], since=HOUR_AGO),
+        ):
+            assert read_refusals(database, nobodys) == []
+            assert count_refusals(database, nobodys) == 0
+
+
+def test_count_of_refusals_has_no_limit_of_groups(database) -> None:
+    hour = int(HOUR_AGO.timestamp()) // HOUR
+    add_batches(database, [RefusalBatch("b1", [(hour, "acme", f"key_{n}", "m", "c", 2) for n in range(30)])])
+    query = RefusalQuery(since=HOUR_AGO)
+    assert count_refusals(database, query) == 60
+    assert len(read_refusals(database, query, most=10)) == 10
 
 
 def test_refusals_of_a_range_are_those_of_its_hours_and_of_one_model(database) -> None:
@@ -58,8 +72,7 @@ def test_refusals_of_a_range_are_those_of_its_hours_and_of_one_model(database) -
     def requests(since: float, until: float | None, model: str = "") -> int:
         """Of hours after noon."""
         end = None if until is None else noon + timedelta(hours=until)
-        found = read_refusals(database, since=noon + timedelta(hours=since), until=end, model=model)
-        return sum(one.requests for one in found)
+        return count_refusals(database, RefusalQuery(since=noon + timedelta(hours=since), until=end, model=model))
 
     assert requests(0, None) == 1111
     assert requests(0, 1) == 1  # the end is not included

@@ -21,7 +21,7 @@ from gateway.admin_api.pagination import Page, page
 from gateway.admin_api.resources.keys import Moment
 from gateway.admin_api.resources.visible import visible_account
 from gateway.admin_api.route import Route
-from gateway.history.refusals import read_refusals
+from gateway.history.refusals import RefusalQuery, read_refusals
 
 READ = Access(scope="read", target="visible", owners=True)
 DAYS = 30  # of a report without a beginning
@@ -79,9 +79,9 @@ async def usage_csv(call: Call, query: UsageQuery) -> AsyncGenerator[bytes]:
 async def refusals(call: Call, query: RefusalsQuery) -> dict[str, Any]:
     account = visible_account(call, query.account)
     since = query.since or (query.until or datetime.now(UTC)) - timedelta(days=1)
-    found = await call.services.read_database(
-        read_refusals, account=account, key_id=query.key, since=since, until=query.until
-    )
+    keys = [query.key] if query.key else None
+    wanted = RefusalQuery(since=since, until=query.until, account=account, keys=keys)
+    found = await call.services.read_database(read_refusals, wanted)
     return page("refusals", [msgspec.to_builtins(one) for one in found], None)
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gateway.accounts.key_settings import ENDPOINTS
 from gateway.accounts.keys import KeyRecord, NewKey
-from gateway.admin.key_editor import unused_since
+from gateway.admin.key_editor import is_unused
 from gateway.admin.price_list import permitted_models
 from gateway.admin.refusals import existing_account
 from gateway.console.key_form import key_limits, key_values
-from gateway.console.replies import Redirect, Reply, View
+from gateway.console.key_rights import manages_keys, may_create
+from gateway.console.replies import PAGE, Redirect, Reply, View
 from gateway.console.route import Route
 from gateway.console.snippets import api_url, snippet_model, snippets
 from gateway.console.visit import Visit
@@ -23,25 +25,44 @@ UNUSED = ("30", "90", "180")  # days
 
 
 async def list_(visit: Visit, account: str) -> Reply:
-    found = list(await visit.store.visible_keys.list(visit.actor, account))
-    shows_ended, unused = visit.query("ended") == "1", visit.query("unused")
-    live = [key for key in found if key.state not in ("revoked", "expired")]
-    shown = found if shows_ended else live
-    if unused in UNUSED:
-        shown = unused_since(live, datetime.now(UTC) - timedelta(days=int(unused)))
+    shows_ended, unused, search = (
+        visit.query("ended") == "1",
+        visit.query("unused"),
+        visit.query("q").strip().lstrip("…"),
+    )
+    unused = unused if unused in UNUSED else ""
+    after = visit.query("after")
+    found = await visit.store.visible_keys.page(
+        visit.actor, account, _filter(search, unused, shows_ended=shows_ended), size=PAGE, after=after
+    )
     values = {
         "account": account,
-        "keys": list(reversed(shown)),
-        "live": len(live),
-        "ended": len(found) - len(live),
+        "keys": found.keys,
+        "next": found.next,
+        "is_first": not after,
+        "has_keys": bool(found.keys) or bool(await visit.store.visible_keys.ids(visit.actor, account)),
+        "search": search,
         "shows_ended": shows_ended,
-        "unused": unused if unused in UNUSED else "",
+        "unused": unused,
         "periods": UNUSED,
-        "names": await _names(visit, account, found),
+        "names": await _names(visit, account, found.keys),
         "may_create": may_create(visit, account),
-        "sees_all": _manages(visit, account) or visit.actor.may("read"),
+        "sees_all": manages_keys(visit, account) or visit.actor.may("read"),
     }
     return View("keys.html", "API keys", values)
+
+
+def _filter(search: str, unused: str, *, shows_ended: bool) -> Callable[[KeyRecord], bool]:
+    """Whether a key is one to show; `unused` are days, or empty."""
+    text, ended = search.casefold(), ("revoked", "expired")
+    since = datetime.now(UTC) - timedelta(days=int(unused)) if unused else None
+
+    def fits(key: KeyRecord) -> bool:
+        if text not in key.name.casefold() and search not in (key.last4, key.id):
+            return False
+        return is_unused(key, since) if since is not None else shows_ended or key.state not in ended
+
+    return fits
 
 
 async def new(visit: Visit, account: str) -> Reply:
@@ -75,7 +96,7 @@ async def show(visit: Visit, account: str, key: str) -> Reply:
 
 async def edit(visit: Visit, account: str, key: str) -> Reply:
     record = await visit.store.visible_keys.show(visit.actor, account, key)
-    if not _manages(visit, account):
+    if not manages_keys(visit, account):
         await visit.store.key_changes.edit(visit.actor, key, name=visit.text("name"))
     else:
         limits, clear = key_limits(visit, record)
@@ -111,15 +132,6 @@ async def revoke(visit: Visit, account: str, key: str) -> Reply:
     return Redirect(f"/accounts/{account}/keys")
 
 
-def may_create(visit: Visit, account: str) -> bool:
-    """Whether the reader may create keys of the account: members their own, owners and operators any."""
-    return account in visit.actor.memberships or _manages(visit, account)
-
-
-def _manages(visit: Visit, account: str) -> bool:
-    return visit.actor.may("keys", account) or visit.actor.owns(account)
-
-
 async def _created(visit: Visit, account: str, made: NewKey, *, replaced: KeyRecord | None) -> Reply:
     """The page with the key's text. It replaces the list: a reload shows the list, without the text."""
     record = await visit.store.visible_keys.show(visit.actor, account, made.id)
@@ -148,7 +160,7 @@ async def _form_values(visit: Visit, account: str, key: KeyRecord | None) -> dic
         "models": sorted({*models, *fields["models"]}),
         "endpoints": ENDPOINTS,
         "is_member": account in visit.actor.memberships,
-        "manages": _manages(visit, account),
+        "manages": manages_keys(visit, account),
         "may_write": may_create(visit, account),
     }
 

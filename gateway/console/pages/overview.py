@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from heapq import nsmallest
 from typing import Any
 
-from gateway.accounts.keys import KeyRecord
+from gateway.admin.key_names import key_names
 from gateway.admin.low_balance import low_balance
 from gateway.admin.refusals import existing_account
 from gateway.admin.reports import ReportQuery, Reports
 from gateway.admin.usage_report import Report
+from gateway.console.key_rights import may_create
 from gateway.console.members import sees_all
 from gateway.console.ranges import LABELS, Range, chosen_range
+from gateway.console.refused_requests import count_of_refused, refused_requests
 from gateway.console.replies import Reply, View
 from gateway.console.route import Route
 from gateway.console.usage_chart import chart_table
 from gateway.console.visit import Visit
-from gateway.history.refusals import RefusalSum, read_refusals
 from gateway.history.usage_sums import ERRORS, PERIODS, TooManyRows
 
 TOP = 8  # keys
@@ -32,8 +32,7 @@ async def overview(visit: Visit, account: str) -> Reply:
     record = await existing_account(visit.store.accounts, account)
     by_model = await report_by_model(visit, reports, chosen)
     by_key = await report(visit, reports, chosen, ["key"])
-    keys = await visit.store.visible_keys.list(visit.actor, account)
-    refused = await refusals(visit, keys, chosen)
+    refused = await refused_requests(visit, chosen)
     total = await asyncio.to_thread(lambda: by_key.total_form)  # of many rows it takes long
     calls = by_key.total["calls"]
     values = {
@@ -47,10 +46,11 @@ async def overview(visit: Visit, account: str) -> Reply:
         "tokens_out": total["tokens_out"],
         "failed": by_key.total[ERRORS],
         "refused": refused,
-        "attempted": calls + sum(one.requests for one in refused),
+        "attempted": calls + await count_of_refused(visit, chosen),
         "chart": await asyncio.to_thread(chart_table, by_model),
-        "top": _top(by_key, keys),
-        "has_keys": bool(keys),
+        "top": await _top(visit, by_key),
+        "has_keys": bool(await visit.store.visible_keys.ids(visit.actor, account)),
+        "may_create": may_create(visit, account),
         "sees_all": sees_all(visit, account),
     }
     return View("overview.html", f"Overview of {account}", values)
@@ -79,30 +79,13 @@ async def report_by_model(
     return await report(visit, reports, chosen, [PERIODS[-1], "model"], filters)
 
 
-async def refusals(visit: Visit, keys: Sequence[KeyRecord], chosen: Range, *, model: str = "") -> list[RefusalSum]:
-    """The refused requests of these keys of the account in the range, for one model or for all."""
-    if not keys:
-        return []
-    read = partial(
-        read_refusals,
-        await visit.services.database(),
-        since=chosen.since,
-        until=chosen.until,
-        account=visit.account,
-        key_id=keys[0].id if len(keys) == 1 else "",
-        model=model,
-    )
-    known = {key.id for key in keys}
-    return [one for one in await visit.services.sql.run(read) if one.key in known]
-
-
-def _top(by_key: Report, keys: Sequence[KeyRecord]) -> list[dict[str, Any]]:
-    names = {key.id: key for key in keys}
+async def _top(visit: Visit, by_key: Report) -> list[dict[str, Any]]:
     ranked = nsmallest(TOP, by_key.rows, key=lambda row: (-row.sums["cost"], row.labels))
-    ids = [row.labels[0] for row in ranked]
+    names = await key_names(visit.store.store, [row.labels[0] for row in ranked])
     return [
-        {"id": id_, "key": names.get(id_), "cost": row.sums["cost"], "calls": row.sums["calls"]}
-        for id_, row in zip(ids, ranked, strict=True)
+        {"id": id_, "name": names.get(id_, ""), "cost": row.sums["cost"], "calls": row.sums["calls"]}
+        for row in ranked
+        for id_ in row.labels
     ]
 
 

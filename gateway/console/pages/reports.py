@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gateway.console.key_choice import MOST_KEYS, keys_to_choose
 from gateway.console.members import members_to_choose
 from gateway.console.replies import Reply, View
 from gateway.console.report_form import ReportForm, report_form
@@ -16,7 +17,8 @@ async def reports(visit: Visit, account: str) -> Reply:
     values = {
         **await report_values(visit, _form(visit, account)),
         "path": PATH.format(account=account),
-        "keys": await visit.store.visible_keys.list(visit.actor, account),
+        "keys": await keys_to_choose(visit, account, visit.query("key")),
+        "most_keys": MOST_KEYS,
         "members": await members_to_choose(visit, account, visit.query("user")),
     }
     return View("reports.html", f"Reports of {account}", values)

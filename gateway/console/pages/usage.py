@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from gateway.accounts.keys import KeyRecord
 from gateway.admin.call_details import CallReader
 from gateway.admin.call_lists import CallLists
 from gateway.admin.csv_file import csv_pieces
+from gateway.admin.key_names import key_names
 from gateway.admin.pages import page_of
 from gateway.admin.reports import Reports, restricted
 from gateway.admin.times import from_micros, to_micros
@@ -19,10 +18,13 @@ from gateway.admin.usage_report import Report
 from gateway.admin.visible_keys import VisibleKeys
 from gateway.amounts import format_amount
 from gateway.console.fields import whole_number
+from gateway.console.key_choice import MOST_KEYS, keys_to_choose
+from gateway.console.key_rights import may_create
 from gateway.console.members import members_to_choose, sees_all
 from gateway.console.outcomes import outcome_text
-from gateway.console.pages.overview import refusals, report, report_by_model
+from gateway.console.pages.overview import report, report_by_model
 from gateway.console.ranges import LABELS, Range, chosen_range
+from gateway.console.refused_requests import count_of_refused
 from gateway.console.rendering import render
 from gateway.console.replies import PAGE, Download, Reply, View
 from gateway.console.route import Route
@@ -69,7 +71,8 @@ async def usage(visit: Visit, account: str) -> Reply:
     question = (
         "usage",
         tuple((name, *values) for name, values in seen.items()),
-        VisibleKeys.reader(visit.actor, account),
+        "" if VisibleKeys.sees_all(visit.actor, account) else visit.actor.name,
+        may_create(visit, account),
         chosen.name or (chosen.since, chosen.until),
         tuple(visit.query(name) for name in (*FILTERS, "before")),
     )
@@ -81,7 +84,7 @@ async def _main(visit: Visit, account: str, chosen: Range, filters: dict[str, li
     """The HTML of all that is not of this visit: half of a page's time is spent on its rows."""
     wanted = {name: visit.query(name) for name in FILTERS}
     summary, outcomes = await _summary(visit, chosen, filters)
-    keys = await visit.store.visible_keys.list(visit.actor, account)
+    keys = await keys_to_choose(visit, account, wanted["key"])
     calls, last = page_of(await _calls(visit, chosen, limit=PAGE + 1), PAGE)
     form = await asyncio.to_thread(lambda: summary.total_form)  # of many rows it takes long
     values = {
@@ -92,6 +95,8 @@ async def _main(visit: Visit, account: str, chosen: Range, filters: dict[str, li
         "chosen": wanted,
         "keep": wanted,
         "keys": keys,
+        "most_keys": MOST_KEYS,
+        "may_create": may_create(visit, account),
         "members": await _members(visit, account, wanted["user"]),
         "outcomes": sorted({*outcomes, wanted["outcome"]} - {""}),
         "outcome_text": outcome_text,
@@ -102,10 +107,10 @@ async def _main(visit: Visit, account: str, chosen: Range, filters: dict[str, li
         "tokens_out": form["tokens_out"],
         "times": (form["duration_ms"] or {}).get("p50"),
         "calls": calls,
-        "names": {key.id: key.name or f"…{key.last4}" for key in keys},
+        "names": await key_names(visit.store.store, sorted({call.key_id for call in calls} - {""})),
         "next": last.seq if last else 0,
         "is_first": not visit.query("before"),
-        "refused": await _refused(visit, keys, chosen, wanted),
+        "refused": await _refused(visit, chosen, wanted),
         "moment": from_micros,
     }
     return render("_usage.html", visit.settings, values)
@@ -128,12 +133,11 @@ async def _members(visit: Visit, account: str, chosen: str) -> dict[str, str]:
     return {**names, chosen: f"former member {chosen}"} if is_former else names
 
 
-async def _refused(visit: Visit, keys: Sequence[KeyRecord], chosen: Range, wanted: dict[str, str]) -> int:
-    """How many requests were refused with keys that fit. A request that did not run has no outcome."""
+async def _refused(visit: Visit, chosen: Range, wanted: dict[str, str]) -> int:
+    """How many requests that fit were refused. A request that did not run has no outcome."""
     if wanted["outcome"]:
         return 0
-    fitting = [key for key in keys if wanted["key"] in ("", key.id) and wanted["user"] in ("", key.user)]
-    return sum(one.requests for one in await refusals(visit, fitting, chosen, model=wanted["model"]))
+    return await count_of_refused(visit, chosen, key=wanted["key"], user=wanted["user"], model=wanted["model"])
 
 
 async def usage_csv(visit: Visit, account: str) -> Reply:
