@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
@@ -11,7 +13,7 @@ from gateway.admin.directory import Directory
 from gateway.admin.member_keys import MemberKeys
 from gateway.admin.pages import MOST, READ_AT_MOST
 from gateway.admin.transactions import Transactions
-from gateway.admin.user_rows import User, lock_user, user_by_id, users_of
+from gateway.admin.user_rows import User, lock_user, named, user_by_id, users_of
 from gateway.admin.users import now
 from gateway.database.people_tables import invitations, memberships, users
 from gateway.errors import Forbidden, InvalidValue, NotFound
@@ -25,18 +27,28 @@ class Memberships:
         self._directory = directory
         self._keys = keys
 
-    async def list(self, actor: Actor, account: str, *, after: str = "", limit: int = MOST) -> list[User]:
-        """The members of an account by e-mail, those behind the e-mail `after`; at most `READ_AT_MOST`."""
-        _require_reader(actor, account)
-        query = sa.select(users).join(memberships).where(memberships.c.account == account, users.c.email > after)
-        return await self._transactions.read(users_of, query.order_by(users.c.email).limit(min(limit, READ_AT_MOST)))
+    async def list(
+        self,
+        actor: Actor,
+        account: str,
+        *,
+        after: str = "",
+        containing: str = "",
+        ids: Collection[str] | None = None,
+        limit: int = MOST,
+    ) -> list[User]:
+        """The members of an account by e-mail, those behind the e-mail `after`; at most `READ_AT_MOST`.
 
-    async def find(self, actor: Actor, account: str, user_id: str) -> User | None:
-        """The member of an account with this id; None if there is none."""
-        _require_reader(actor, account)
-        query = sa.select(users).join(memberships).where(memberships.c.account == account, users.c.id == user_id)
-        found = await self._transactions.read(users_of, query)
-        return found[0] if found else None
+        Their e-mail or name has `containing`. With `ids`, only these users.
+        """
+        if not actor.may_read("users", account) and not actor.owns(account):
+            raise Forbidden("This needs the scope 'read' or 'users', or an owner of the account")
+        query = sa.select(users).join(memberships).where(memberships.c.account == account, users.c.email > after)
+        if containing:
+            query = query.where(named(containing))
+        if ids is not None:
+            query = query.where(users.c.id.in_(ids))
+        return await self._transactions.read(users_of, query.order_by(users.c.email).limit(min(limit, READ_AT_MOST)))
 
     async def set(self, actor: Actor, user_id: str, account: str, role: AccountRole) -> User:
         """Give a user a role in an account. An owner changes members of theirs, and adds others by invitation."""
@@ -63,11 +75,6 @@ def require_owner(actor: Actor, account: str) -> None:
     """Forbidden unless the actor decides about members of the account."""
     if not actor.may("users", account) and not actor.owns(account):
         raise Forbidden("This needs the scope 'users', or an owner of the account")
-
-
-def _require_reader(actor: Actor, account: str) -> None:
-    if not actor.may_read("users", account) and not actor.owns(account):
-        raise Forbidden("This needs the scope 'read' or 'users', or an owner of the account")
 
 
 def checked_account_role(role: str) -> AccountRole:

@@ -89,6 +89,11 @@ def lock_operators(connection: Connection) -> set[str]:
     return set(connection.scalars(query))
 
 
+def named(text: str) -> sa.ColumnElement[bool]:
+    """Whether the e-mail or the name of a user has this text."""
+    return sa.or_(*(column.icontains(text, autoescape=True) for column in (users.c.email, users.c.name)))
+
+
 def has_operator(connection: Connection) -> bool:
     """Whether there is an operator who is not disabled."""
     condition = sa.and_(users.c.role == "operator", users.c.disabled_at.is_(None))

@@ -20,6 +20,7 @@ from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import (
     User,
     has_operator,
+    named,
     require_another_operator,
     require_power_over,
     user_by_id,
@@ -86,8 +87,7 @@ class Users:
         table = users.c
         query = sa.select(users).where(table.email > after).order_by(table.email).limit(min(limit, READ_AT_MOST))
         if containing:
-            fields = (table.email, table.name)
-            query = query.where(sa.or_(*(field.icontains(containing, autoescape=True) for field in fields)))
+            query = query.where(named(containing))
         return await self._transactions.read(users_of, query)
 
     async def by_ids(self, actor: Actor, ids: Collection[str]) -> Sequence[User]:

@@ -21,5 +21,4 @@ async def members_to_choose(visit: Visit, account: str, chosen: str = "") -> lis
     found = await memberships.list(visit.actor, account, limit=MOST_MEMBERS)
     if len(found) < MOST_MEMBERS or not chosen or any(user.id == chosen for user in found):
         return found
-    further = await memberships.find(visit.actor, account, chosen)
-    return found if further is None else [*found, further]
+    return [*found, *await memberships.list(visit.actor, account, ids=[chosen])]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
+from gateway.database.people_tables import memberships, users
 from gateway.store.connection import RedisConnection
 from tests.admin_api.both_databases import database_address, database_url, postgres
 from tests.console.client import ROOT
@@ -49,3 +52,38 @@ async def test_members_are_asked_for_together(console: Any, monkeypatch: pytest.
             asked.append(list(questions.asked))
         assert "0.00 of 1.00 per month" in page.text and "0.00 of 33.00 per month" in page.text
         assert asked[0] == asked[1]
+
+
+async def test_all_members_are_on_pages_and_found_by_a_search(console: Any) -> None:
+    async with console() as c:
+        owner = await c.as_("owner", acme="owner")
+        await c.user("stranger@example.com", other="member")
+        page = await owner.get(MEMBERS)
+        assert "Search" not in page.text
+        emails = [f"m{number:03}@example.com" for number in range(120)]
+        for email in emails:
+            await c.user(email, acme="member")
+        found, path = list[str](), MEMBERS
+        while path:
+            page = await owner.get(path)
+            found += re.findall(r'<td class="wrap">([\w.]+@example\.com)', page.html)
+            path = unescape("".join(re.findall(r'<a class="button" href="([^"]+)">Next</a>', page.html)))
+        assert found == [*emails, "owner@example.com"]
+        page = await owner.get(f"{MEMBERS}?q=M119")
+        assert "m119@example.com" in page.text and "m118@example.com" not in page.text
+        assert "No member fits" in (await owner.get(f"{MEMBERS}?q=stranger")).text
+
+
+async def test_names_beside_keys_are_those_of_members_behind_the_first_thousand(console: Any) -> None:
+    async with console() as c:
+        owner, zoe = await c.as_("owner", acme="owner"), await c.user("zoe@example.com", acme="member")
+        await c.services.store.keys.create("acme", name="hers", user=zoe.id)
+        numbers = range(1100)
+        people = [
+            {"id": f"usr_{n}", "email": f"m{n}@x.com", "name": "", "role": "none", "created_at": 0} for n in numbers
+        ]
+        roles = [{"user_id": f"usr_{n}", "account": "acme", "role": "member", "created_at": 0} for n in numbers]
+        with (await c.services.database()).writing() as connection:
+            connection.execute(users.insert(), people)
+            connection.execute(memberships.insert(), roles)
+        assert "zoe@example.com" in (await owner.get("/accounts/acme/keys")).text

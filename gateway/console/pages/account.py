@@ -18,14 +18,13 @@ from gateway.amounts import format_amount
 from gateway.console.fields import amount_field
 from gateway.console.pages.site_calls import MOST_RUNNING, running_values
 from gateway.console.pages.site_users import invited
-from gateway.console.replies import Download, Redirect, Reply, View
+from gateway.console.replies import PAGE, Download, Redirect, Reply, View
 from gateway.console.route import Route
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue, NotFound
 
 ACCOUNT = "/accounts/{account}"
 MEMBERS = f"{ACCOUNT}/members"
-MOST_MEMBERS = 200  # on the page
 MOST_MONTHS = 24  # of statements
 MOST_CHARGED = 200  # models and keys on the page of a statement; the CSV file has all
 PERIODS = {"": "all time", "day": "a day", "week": "a week", "month": "a month"}
@@ -34,14 +33,17 @@ PERIODS = {"": "all time", "day": "a day", "week": "a week", "month": "a month"}
 async def members(visit: Visit, account: str) -> Reply:
     people = await visit.people()
     record = await existing_account(visit.store.accounts, account)
-    found = await people.memberships.list(visit.actor, account, limit=MOST_MEMBERS + 1)
-    shown, more = page_of(found, MOST_MEMBERS)
+    search, after = visit.query("q").strip(), visit.query("after")
+    found = await people.memberships.list(visit.actor, account, after=after, containing=search, limit=PAGE + 1)
+    shown, last = page_of(found, PAGE)
     budgets = await people.member_budgets.of_members(visit.actor, account, shown)
     threshold = await visit.store.notifications.threshold(visit.actor, account)
     values = {
         "account": record,
         "members": shown,
-        "has_more": more is not None,
+        "next": last.email if last else "",
+        "is_first": not after,
+        "search": search,
         "budgets": budgets,
         "roles": ACCOUNT_ROLES,
         "periods": PERIODS,

@@ -167,11 +167,11 @@ async def _form_values(visit: Visit, account: str, key: KeyRecord | None) -> dic
 
 async def _names(visit: Visit, account: str, keys: list[KeyRecord]) -> dict[str, str]:
     """The names of the users who have keys, by id; those that the reader may not see are left out."""
-    if not any(key.user for key in keys):
+    ids = {key.user for key in keys if key.user}
+    if not ids:
         return {}
-    people = await visit.people()
     if visit.actor.may_read("users", account) or visit.actor.owns(account):
-        members = await people.memberships.list(visit.actor, account)
+        members = await (await visit.people()).memberships.list(visit.actor, account, ids=ids)
     else:
         members = [visit.person]
     return {user.id: user.name or user.email for user in members}
