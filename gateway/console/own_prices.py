@@ -11,14 +11,14 @@ from msgspec import Struct
 from gateway.accounts.accounts import Account
 from gateway.admin.audit_event import AuditEvent
 from gateway.admin.models import model_form
-from gateway.admin.price_list import group_price
+from gateway.admin.price_list import group_price, own_price
 from gateway.admin.times import from_micros
 from gateway.amounts import NANO, format_amount
 from gateway.billing.price_terms import OwnPrice
 from gateway.config.settings import AmountSettings, ModelSettings, Settings
 from gateway.console.elements import amount_text
 from gateway.console.price_rows import MAIN, TOKENS, UNITS, other_prices
-from gateway.ledger.account_terms import FACTOR, parse_own_price
+from gateway.ledger.account_terms import FACTOR
 
 ACTION = "accounts.price"  # of the audit events
 
@@ -51,8 +51,7 @@ class Field(Struct, frozen=True):
 def price_in_force(settings: Settings, account: Account, model: str, events: Sequence[AuditEvent] = ()) -> PriceInForce:
     """The price of the account for a model of the configuration, or one that is gone from it."""
     stored, known = account.prices.get(model), settings.models.get(model)
-    own = _own(stored)
-    applied = own if stored is not None else group_price(settings, account)
+    applied = own_price(account, model) if stored is not None else group_price(settings, account)
     form: dict[str, Any] = {"price": {}, "later_prices": []}
     if known is not None and applied is not None:
         form = model_form(model, known, applied)
@@ -91,14 +90,6 @@ def _amounts_of(model: ModelSettings | None) -> set[str]:
 def _field(name: str, values: Mapping[str, str], listed: Mapping[str, str]) -> Field:
     what, unit = unit_of(name)
     return Field(name, what.capitalize(), unit, values.get(name, ""), listed.get(name, ""))
-
-
-def _own(stored: Mapping[str, str] | None) -> OwnPrice | None:
-    """None also for a price that a newer version has stored."""
-    try:
-        return parse_own_price(stored) if stored is not None else None
-    except ValueError:
-        return None
 
 
 def _terms(stored: Mapping[str, str] | None, applied: OwnPrice | None) -> str:
