@@ -33,7 +33,8 @@ class PriceInForce(Struct, frozen=True, kw_only=True):
     terms: str  # such as "list price × 0.8"
     is_own: bool
     is_known: bool  # to the configuration
-    now: Sequence[Line]  # no line: free
+    now: Sequence[Line]  # none if the price is not known, or the model is free
+    is_free: bool
     later: Sequence[tuple[str, Sequence[Line]]]  # by the date of the list price
     since: datetime | None  # when the own price was set, as far as the newest audit events say
 
@@ -55,12 +56,14 @@ def price_in_force(settings: Settings, account: Account, model: str, events: Seq
     form: dict[str, Any] = {"price": {}, "later_prices": []}
     if known is not None and applied is not None:
         form = model_form(model, known, applied)
+    now = _lines(form["price"])
     return PriceInForce(
         model=model,
         terms=_terms(stored, applied),
         is_own=stored is not None,
         is_known=known is not None,
-        now=_lines(form["price"]),
+        now=now,
+        is_free=known is not None and applied is not None and not now,
         later=[(str(later["effective_from"]), _lines(later)) for later in form["later_prices"]],
         since=_since(model, events) if stored is not None else None,
     )
