@@ -32,7 +32,7 @@ def serve(c: Console, pieces: Pieces, kind: Callable[[Pieces], Reply]) -> list[A
 
     c.site.router = Router([Route(method="GET", path="/pieces", audience="signed_in", function=page)])
     lines = list[AccessLine]()
-    c.site.access_log.write = lines.append  # type: ignore[method-assign]
+    c.site.access_log.write = lines.append  # type: ignore[method-assign, assignment]
     return lines
 
 
