@@ -22,6 +22,7 @@ from gateway.accounts.accounts import CHANGED, Refused, check_name, set_state, t
 from gateway.accounts.authenticator import SHOWS_COST, USER, Fingerprint
 from gateway.accounts.key_scopes import read_scopes
 from gateway.accounts.key_settings import KeyLimits, check_key_name, key_fields
+from gateway.accounts.pepper import Peppers
 from gateway.amounts import format_amount
 from gateway.ids import key_id as new_key_id
 from gateway.ledger.paging import scan_set
@@ -98,11 +99,18 @@ class NewKey(Struct, frozen=True):
 
 
 class Keys:
-    """The operations on keys; only `create` needs the pepper, which may be given as a function that reads it."""
+    """The operations on keys.
 
-    def __init__(self, links: Links, pepper: bytes | Callable[[], bytes]) -> None:
+    Only `create` and `owner_of` need the pepper: it may be given as a function that reads it, with the previous one.
+    """
+
+    def __init__(self, links: Links, pepper: bytes | Callable[[], Peppers]) -> None:
         self._links = links
         self._pepper = pepper
+
+    @property
+    def _peppers(self) -> Peppers:
+        return self._pepper() if callable(self._pepper) else Peppers(self._pepper)
 
     async def create(
         self,
@@ -143,7 +151,7 @@ class Keys:
         """
         if text and await self.owner_of(text) is not None:
             raise Refused(TAKEN)
-        fingerprint_of = Fingerprint(self._pepper() if callable(self._pepper) else self._pepper)
+        fingerprint_of = Fingerprint(self._peppers.current)
         call = self._links.link(slot(account)).call
         text = text or "sk-" + secrets.token_urlsafe(SECRET_BYTES)
         key_id = new_key_id()
@@ -178,14 +186,18 @@ class Keys:
             await call("SREM", f"{slot(account)}:ks", key_id)
 
     async def owner_of(self, text: str) -> tuple[str, str] | None:
-        """Account and id of the key with this text, whatever its state; None if there is none."""
-        fingerprint_of = Fingerprint(self._pepper() if callable(self._pepper) else self._pepper)
-        name = f"kh:{fingerprint_of(text)}"
-        found = await self._links.link(name).call("GET", name)
-        if found is None:
-            return None
-        account, key_id, *_ = found.decode().split(":")
-        return account, key_id
+        """Account and id of the key with this text, whatever its state; None if there is none.
+
+        During a rotation of the pepper, the key may be stored under the previous one alone.
+        """
+        peppers = self._peppers
+        for pepper in filter(None, (peppers.current, peppers.previous)):
+            name = f"kh:{Fingerprint(pepper)(text)}"
+            found = await self._links.link(name).call("GET", name)
+            if found is not None:
+                account, key_id, *_ = found.decode().split(":")
+                return account, key_id
+        return None
 
     async def list(self, account: str | None = None) -> list[KeyRecord]:
         """The keys of one account, or of all, oldest first."""

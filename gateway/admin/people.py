@@ -68,7 +68,7 @@ class People:
         self.mail = mail or SmtpMail(settings)
         self.directory = StoreDirectory(links)
         outbox = AuditOutbox(links)
-        self.keys = keys = Keys(links, lambda: self.pepper)
+        self.keys = keys = Keys(links, lambda: self._peppers)
         accounts = Accounts(links, Ledger(links, {}))
         self._account_admin = AccountAdmin(accounts, outbox)
         admin = KeyAdmin(accounts, keys, outbox)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.accounts.accounts import Account
+from gateway.accounts.accounts import Account, Refused
 from gateway.admin.models import model_form
 from gateway.amounts import NANO
 from gateway.billing.price_terms import OwnPrice, PriceTerms
@@ -14,9 +14,25 @@ from gateway.ledger.limits import DEFAULT_GROUP
 
 
 def price_terms(settings: Settings, account: Account) -> PriceTerms:
-    """How the prices of an account follow from the price list."""
-    own = {model: parse_own_price(form) for model, form in account.prices.items()}
+    """How the prices of an account follow from the price list; Refused if one of its own cannot be read."""
+    own: dict[str, OwnPrice] = {}
+    for model in account.prices:
+        price = own_price(account, model)
+        if price is None:
+            raise Refused(
+                f"account {account.name!r} has a price of {model!r} that a newer version of the gateway has set"
+            )
+        own[model] = price
     return PriceTerms(listed=group_price(settings, account), own=own)
+
+
+def own_price(account: Account, model: str) -> OwnPrice | None:
+    """The account's own price of a model; None also for one that a newer version has stored."""
+    stored = account.prices.get(model)
+    try:
+        return parse_own_price(stored) if stored is not None else None
+    except ValueError:
+        return None
 
 
 def group_price(settings: Settings, account: Account) -> OwnPrice:
@@ -37,12 +53,13 @@ def permitted_models(settings: Settings, account: Account | None) -> dict[str, M
 
 
 def price_list(settings: Settings, account: Account | None) -> list[dict[str, Any]]:
-    """The models that the account may use, in the form of `gateway models --json`; None: with the list prices."""
-    models = permitted_models(settings, account)
-    terms = price_terms(settings, account) if account is not None else None
+    """The models that the account may use, in the form of `gateway models --json`; None: with the list prices.
+
+    A model is `unreadable` and has no price if its own price is of a newer version: `/v1` refuses the calls then.
+    """
     return [
         {
-            **model_form(name, model, terms.of(name) if terms is not None else None),
+            **_paid_form(settings, account, name, model),
             "context_window": model.context_window,
             "max_output_tokens": model.max_output_tokens,
             "reasoning": model.reasoning is True,
@@ -50,5 +67,14 @@ def price_list(settings: Settings, account: Account | None) -> list[dict[str, An
             "shutdown_date": str(model.shutdown_date or ""),
             "listed": model_form(name, model)["price"],
         }
-        for name, model in models.items()
+        for name, model in permitted_models(settings, account).items()
     ]
+
+
+def _paid_form(settings: Settings, account: Account | None, name: str, model: ModelSettings) -> dict[str, Any]:
+    if account is None:
+        return {**model_form(name, model), "unreadable": False}
+    own = own_price(account, name)
+    if own is None and name in account.prices:
+        return {**model_form(name, model), "price": {}, "price_version": "", "later_prices": [], "unreadable": True}
+    return {**model_form(name, model, own or group_price(settings, account)), "unreadable": False}

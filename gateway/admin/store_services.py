@@ -64,7 +64,7 @@ class StoreServices:
     @cached_property
     def keys(self) -> Keys:
         """The API keys."""
-        return Keys(self.store, lambda: peppers_of(self.settings).current)
+        return Keys(self.store, lambda: peppers_of(self.settings))
 
     async def remember_accounts(self) -> None:
         """Remember the number of accounts for the next audit."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -54,6 +54,8 @@ SIGN_IN = "/sign-in"
 CLIENT_CLOSED = "client_closed"  # in the access log, as for `/v1`
 #: Statuses of input that a person can correct: its form is shown again. A form whose own object is not found is not.
 CORRECTABLE = frozenset({400, 401, 404, 409, 429})
+#: Of lines that are sent one by one: a proxy must not collect them.
+LINES: Mapping[str, str] = {"Content-Type": "application/x-ndjson", "X-Accel-Buffering": "no"}
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
     "object-src 'none'",
@@ -117,17 +119,18 @@ class PageHandler(RequestHandler):
         try:
             reply = await self._reply()
         except ClientLeft:
-            self.outcome = CLIENT_CLOSED
-            self.set_status(499)
+            self._note_client_left()
             return
         except Exception as error:
             # The handler's edge: every exception becomes a page.
             reply = self._error_page(error)
         match reply:
-            case Stream():
-                await self._stream(reply)
-            case Download():
-                await self._download(reply)
+            case Stream(lines):  # of a call in the playground
+                await self._send_in_pieces(lines, self.site.playground.place(self.visit.actor.id), LINES)
+            case Download(name, content_type, pieces):
+                headers = {"Content-Type": content_type, "Content-Disposition": f'attachment; filename="{name}"'}
+                place = self.site.downloads.place(self.visit.actor.name)
+                await self._send_in_pieces(pieces, place, headers, within=PIECE_WITHIN)
             case _:
                 self._send(reply)
 
@@ -275,49 +278,42 @@ class PageHandler(RequestHandler):
         self.jar.write(self.set_cookie)
         self.finish()
 
-    async def _stream(self, reply: Stream) -> None:
-        """Send the lines of a call in the playground; the end of the connection cancels them."""
+    async def _send_in_pieces(
+        self,
+        pieces: AsyncGenerator[bytes],
+        place: AbstractContextManager[None],
+        headers: Mapping[str, str],
+        *,
+        within: float | None = None,
+    ) -> None:
+        """Send a body while it is made; the end of the connection cancels it."""
         try:
-            with self.site.playground.place(self.visit.actor.id):
-                await self._send_lines(reply)
+            with place:
+                for name, value in headers.items():
+                    self.set_header(name, value)
+                self.jar.write(self.set_cookie)
+                await self._send_body(pieces, within)
         except TooManyRequests as error:
-            await reply.lines.aclose()
+            await pieces.aclose()
             self._send(self._error_page(error))
 
-    async def _send_lines(self, reply: Stream) -> None:
-        self.set_header("Content-Type", "application/x-ndjson")
-        self.set_header("X-Accel-Buffering", "no")  # a proxy must not collect the lines
-        self.jar.write(self.set_cookie)
+    async def _send_body(self, pieces: AsyncGenerator[bytes], within: float | None) -> None:
         try:
-            if not await self._sender.send(reply.lines):
-                return  # the browser has left
-        except Exception as error:
-            gateway_log.error("%s failed in the console", self.request_id, exc_info=error)
-        self.finish()
-
-    async def _download(self, reply: Download) -> None:
-        """Send the file; the end of the connection cancels it."""
-        try:
-            with self.site.downloads.place(self.visit.actor.name):
-                await self._send_file(reply)
-        except TooManyRequests as error:
-            await reply.pieces.aclose()
-            self._send(self._error_page(error))
-
-    async def _send_file(self, reply: Download) -> None:
-        self.set_header("Content-Type", reply.content_type)
-        self.set_header("Content-Disposition", f'attachment; filename="{reply.name}"')
-        self.jar.write(self.set_cookie)
-        try:
-            if not await self._sender.send(reply.pieces, within=PIECE_WITHIN):
-                return  # the browser has left
+            is_sent = await self._sender.send(pieces, within=within)
         except Exception as error:
             # The headers are sent: the browser learns of the failure by the end of the connection.
             gateway_log.error("%s failed in the console", self.request_id, exc_info=error)
             self._note_outcome(InternalError())
             self._sender.cut()
             return
+        if not is_sent:
+            self._note_client_left()
+            return
         self.finish()
+
+    def _note_client_left(self) -> None:
+        self.outcome = CLIENT_CLOSED
+        self.set_status(499)
 
     def on_connection_close(self) -> None:
         """The browser has left: what it waited for ends."""

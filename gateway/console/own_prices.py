@@ -11,14 +11,14 @@ from msgspec import Struct
 from gateway.accounts.accounts import Account
 from gateway.admin.audit_event import AuditEvent
 from gateway.admin.models import model_form
-from gateway.admin.price_list import group_price
+from gateway.admin.price_list import group_price, own_price
 from gateway.admin.times import from_micros
 from gateway.amounts import NANO, format_amount
 from gateway.billing.price_terms import OwnPrice
 from gateway.config.settings import AmountSettings, ModelSettings, Settings
 from gateway.console.elements import amount_text
 from gateway.console.price_rows import MAIN, TOKENS, UNITS, other_prices
-from gateway.ledger.account_terms import FACTOR, parse_own_price
+from gateway.ledger.account_terms import FACTOR
 
 ACTION = "accounts.price"  # of the audit events
 
@@ -33,7 +33,8 @@ class PriceInForce(Struct, frozen=True, kw_only=True):
     terms: str  # such as "list price × 0.8"
     is_own: bool
     is_known: bool  # to the configuration
-    now: Sequence[Line]  # no line: free
+    now: Sequence[Line]  # none if the price is not known, or the model is free
+    is_free: bool
     later: Sequence[tuple[str, Sequence[Line]]]  # by the date of the list price
     since: datetime | None  # when the own price was set, as far as the newest audit events say
 
@@ -51,17 +52,18 @@ class Field(Struct, frozen=True):
 def price_in_force(settings: Settings, account: Account, model: str, events: Sequence[AuditEvent] = ()) -> PriceInForce:
     """The price of the account for a model of the configuration, or one that is gone from it."""
     stored, known = account.prices.get(model), settings.models.get(model)
-    own = _own(stored)
-    applied = own if stored is not None else group_price(settings, account)
+    applied = own_price(account, model) if stored is not None else group_price(settings, account)
     form: dict[str, Any] = {"price": {}, "later_prices": []}
     if known is not None and applied is not None:
         form = model_form(model, known, applied)
+    now = _lines(form["price"])
     return PriceInForce(
         model=model,
         terms=_terms(stored, applied),
         is_own=stored is not None,
         is_known=known is not None,
-        now=_lines(form["price"]),
+        now=now,
+        is_free=known is not None and applied is not None and not now,
         later=[(str(later["effective_from"]), _lines(later)) for later in form["later_prices"]],
         since=_since(model, events) if stored is not None else None,
     )
@@ -91,14 +93,6 @@ def _amounts_of(model: ModelSettings | None) -> set[str]:
 def _field(name: str, values: Mapping[str, str], listed: Mapping[str, str]) -> Field:
     what, unit = unit_of(name)
     return Field(name, what.capitalize(), unit, values.get(name, ""), listed.get(name, ""))
-
-
-def _own(stored: Mapping[str, str] | None) -> OwnPrice | None:
-    """None also for a price that a newer version has stored."""
-    try:
-        return parse_own_price(stored) if stored is not None else None
-    except ValueError:
-        return None
 
 
 def _terms(stored: Mapping[str, str] | None, applied: OwnPrice | None) -> str:

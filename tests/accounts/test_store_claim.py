@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gateway.accounts.accounts import Refused
 from gateway.accounts.authenticator import Authenticator
 from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import Peppers, pepper_fingerprint
@@ -81,6 +82,21 @@ async def test_key_of_the_previous_pepper_is_found_and_stored_under_the_new_one(
         assert await Authenticator(w.store, NEW).authenticate(text) == key
         with pytest.raises(InvalidApiKey):
             await rotating.authenticate("sk-unknown")
+
+
+async def test_text_that_is_stored_under_the_previous_pepper_makes_no_second_key(world):
+    async with world() as w:
+        await w.accounts.create("acme")
+        text = "sk-0123456789abcdef"
+        before = await Keys(w.store, OLD).create("acme", text=text)
+        rotating = Keys(w.store, lambda: Peppers(NEW, OLD))
+        assert await rotating.owner_of(text) == ("acme", before.id)
+        with pytest.raises(Refused, match="there is a key with this text already"):
+            await rotating.create("acme", text=text)
+        assert [key.id for key in await rotating.list("acme")] == [before.id]
+        assert await rotating.owner_of("sk-unknown") is None
+        after = await rotating.create("acme")
+        assert await Keys(w.store, NEW).owner_of(after.text) == ("acme", after.id)
 
 
 async def test_identity_without_a_fingerprint_keeps_its_deployment_when_it_is_proved(world):

@@ -12,16 +12,8 @@ from gateway.admin.file_additions import Additions, additions
 from gateway.admin.found_providers import Found, find_providers
 from gateway.admin.known_providers import Model
 from gateway.config.loader import load
+from tests.configuration_files import OWN_KEY
 
-OWN_KEY = """
-[providers.openai]
-plugin = "openai"
-api_key = "env:MY_KEY"
-
-[models.gpt-5]
-provider = "openai"
-price = "openai/gpt-5"
-"""
 ALIASES = """[models]
 "gpt-5" = { provider = "fake", free = true, aliases = ["gpt-5-mini", "llama3"] }
 [providers]

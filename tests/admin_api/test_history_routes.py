@@ -16,6 +16,7 @@ from gateway.http_server import piecewise
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.entry import Entry
 from gateway.ledger.refused import RefusedFile
+from gateway.ledger.scripts import slot
 from tests.admin_api.client import ROOT, Api
 from tests.admin_api.samples import UNIT, Samples
 from tests.history.made_lines import Account
@@ -111,6 +112,15 @@ async def test_own_price_is_set_and_cleared_by_actors_with_both_scopes(api) -> N
         assert (await a.ask("DELETE", path)).document["prices"] == {}
         a.token = await a.make_token("accounts")
         assert "'accounts' and 'credits'" in (await a.ask("DELETE", path)).error["message"]
+
+
+async def test_own_price_that_a_newer_version_has_stored_is_named(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        await a.ask("PUT", "/accounts/acme/prices/short", {"factor": "2"})
+        await a.services.store.store.link(slot("acme")).call("HSET", slot("acme"), "p:fake-chat", '{"per_smell": "1"}')
+        refused = await a.ask("GET", "/accounts/acme/models")
+        assert (refused.status, "price of 'fake-chat'" in refused.error["message"]) == (400, True)
 
 
 async def test_refused_settlements_are_listed_and_booked_once(api, settings: Settings) -> None:

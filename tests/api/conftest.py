@@ -25,6 +25,16 @@ from gateway.testing import FakeUpstream
 @pytest.fixture
 def upstream(io_loop: IOLoop) -> Iterator[FakeUpstream]:
     """The model provider's server."""
+    yield from _served(io_loop)
+
+
+@pytest.fixture
+def other(io_loop: IOLoop) -> Iterator[FakeUpstream]:
+    """The server of a second provider."""
+    yield from _served(io_loop)
+
+
+def _served(io_loop: IOLoop) -> Iterator[FakeUpstream]:
     server = FakeUpstream()
     io_loop.run_sync(server.start)
     yield server

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
-from tornado.ioloop import IOLoop
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.authenticator import KeyView
@@ -29,15 +28,6 @@ from tests.inference.test_continuation import chunk, cut, rest, said
 from tests.polling import until
 
 BROKEN = Reply.error(500, "broken")
-
-
-@pytest.fixture
-def other(io_loop: IOLoop) -> Iterator[FakeUpstream]:
-    """The server of the fallbacks."""
-    server = FakeUpstream()
-    io_loop.run_sync(server.start)
-    yield server
-    io_loop.run_sync(server.close)
 
 
 @pytest.fixture

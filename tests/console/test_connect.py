@@ -11,16 +11,7 @@ from msgspec import structs
 from gateway.admin.found_providers import find_providers
 from gateway.admin.known_providers import VENDORS
 from gateway.config.loader import load
-
-FILE = """
-[providers.openai]
-plugin = "openai"
-api_key = "env:MY_KEY"
-
-[models.gpt-5]
-provider = "openai"
-price = "openai/gpt-5"
-"""
+from tests.configuration_files import OWN_KEY
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +35,7 @@ async def shown(console: Any, file: Path | None) -> Any:
 
 async def test_page_offers_free_names_says_why_and_shows_no_key(console, tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
-    file.write_text(FILE)
+    file.write_text(OWN_KEY)
     page = await shown(console, file)
     assert "OpenAI: the variable OPENAI_API_KEY is set The provider is called openai-2" in page.text
     assert "Add this to the end of the file" in page.text and "[models.gpt-5-mini]" in page.text
@@ -62,7 +53,7 @@ async def test_page_says_what_is_wrong_with_a_file_that_cannot_take_the_tables(c
 
 async def test_page_with_nothing_new_says_so(console, tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
-    file.write_text(FILE.replace("MY_KEY", "OPENAI_API_KEY"))
+    file.write_text(OWN_KEY.replace("MY_KEY", "OPENAI_API_KEY"))
     page = await shown(console, file)
     assert "Nothing new was found" in page.text and "Save the file" not in page.text
 

@@ -258,3 +258,12 @@ async def test_each_kind_names_its_columns(console) -> None:
             assert all(name in page.text for name in names)
         assert f'href="{PAGE}?kind=accounts"' in (await operator.get("/site/accounts")).html
         assert f'href="{PAGE}?kind=users"' in (await operator.get("/site/users")).html
+
+
+async def test_pages_that_make_one_thing_lead_operators_to_the_import_of_many(console) -> None:
+    makes = {"accounts": "/site/new-account", "keys": "/accounts/acme/keys/new", "users": "/site/new-user"}
+    async with console() as c:
+        operator, owner = await operator_of(c), await c.as_("ann", acme="owner")
+        for kind, path in makes.items():
+            assert f'href="{PAGE}?kind={kind}"' in (await operator.get(path)).html
+        assert PAGE not in (await owner.get(makes["keys"])).html

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from html import unescape
 from typing import Any
 
 from gateway.accounts.accounts import Account
 from gateway.billing.price_terms import OwnPrice
 from gateway.ledger.scripts import slot
 from tests.console.client import PASSWORD, ROOT, Browser, Console
-from tests.console.test_prices import MODELS
+from tests.console.test_prices import MODELS, rows
 
 PAGE = "/site/accounts/acme"
 PRICE = f"{PAGE}/price"
@@ -114,7 +115,15 @@ async def test_price_that_a_newer_version_stored_is_shown_as_unreadable(console)
         name = slot("acme")
         await c.services.store.store.link(name).call("HSET", name, "p:tiny", '{"per_smell": "1"}')
         for path in (PAGE, f"{PRICE}?model=tiny"):
-            assert "of a newer version" in (await operator.get(path)).text
+            shown = (await operator.get(path)).text
+            assert "of a newer version" in shown and "free" not in shown
+        page = await operator.get("/accounts/acme/prices?sort=input")
+        assert "cannot read the account's own price of tiny, which a newer version has set" in unescape(page.text)
+        found = rows(page.html)
+        assert found["tiny"].startswith("not available – – –") and "2.50" in found["fake-chat"]
+        assert (await operator.get("/accounts/acme/playground")).status == 200
+        await sent(operator, "clear", model="tiny")
+        assert "not available" not in (await operator.get("/accounts/acme/prices")).text
 
 
 async def test_viewer_sees_own_prices_without_a_form(console) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tornado.ioloop import IOLoop
 
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
@@ -27,15 +25,6 @@ HOSTILE = f"<script>alert(1)</script> {KEY} at https://internal.example.com/v1 s
 OVERFLOW = Reply.error(400, "This model's maximum context length is 10 tokens", code="context_length_exceeded")
 
 Answer = tuple[str, str, str, int]  # provider, model, code, status
-
-
-@pytest.fixture
-def other(io_loop: IOLoop) -> Iterator[FakeUpstream]:
-    """The server of the provider b."""
-    server = FakeUpstream()
-    io_loop.run_sync(server.start)
-    yield server
-    io_loop.run_sync(server.close)
 
 
 @pytest.fixture

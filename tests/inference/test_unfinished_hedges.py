@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tornado.ioloop import IOLoop
 
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
@@ -27,15 +25,6 @@ from tests.polling import until
 from tests.routing.test_dispatcher import Stage
 
 PRICE = {"price": {"input": 1, "output": 2}}
-
-
-@pytest.fixture
-def other(io_loop: IOLoop) -> Iterator[FakeUpstream]:
-    """The server of the provider b."""
-    server = FakeUpstream()
-    io_loop.run_sync(server.start)
-    yield server
-    io_loop.run_sync(server.close)
 
 
 @pytest.fixture

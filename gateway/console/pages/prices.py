@@ -37,6 +37,7 @@ def _page(visit: Visit, account: Account | None) -> Reply:
         "account": account,
         "rows": rows,
         "known": len(models),
+        "unreadable": [model["id"] for model in models if model["unreadable"]],
         "search": visit.query("q"),
         "endpoint": visit.query("endpoint"),
         "endpoints": [name for name in ENDPOINTS if any(name in model["endpoints"] for model in models)],
