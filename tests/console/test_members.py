@@ -71,6 +71,7 @@ async def test_all_members_are_on_pages_and_found_by_a_search(console: Any) -> N
         assert found == [*emails, "owner@example.com"]
         page = await owner.get(f"{MEMBERS}?q=M119")
         assert "m119@example.com" in page.text and "m118@example.com" not in page.text
+        assert f"/accounts/acme/usage?user={page.found(r'members/(usr_[a-z0-9]+)/role')}" in page.html
         assert "No member fits" in (await owner.get(f"{MEMBERS}?q=stranger")).text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.console.key_choice import MOST_KEYS, keys_to_choose
-from gateway.console.members import members_to_choose
+from gateway.console.members import MOST_MEMBERS, members_to_choose
 from gateway.console.replies import Reply, View
 from gateway.console.report_form import ReportForm, report_form
 from gateway.console.report_page import LIMIT, report_csv, report_json, report_values
@@ -19,6 +19,7 @@ async def reports(visit: Visit, account: str) -> Reply:
         "path": PATH.format(account=account),
         "keys": await keys_to_choose(visit, account, visit.query("key")),
         "most_keys": MOST_KEYS,
+        "most_members": MOST_MEMBERS,
         "members": await members_to_choose(visit, account, visit.query("user")),
     }
     return View("reports.html", f"Reports of {account}", values)

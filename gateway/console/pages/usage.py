@@ -20,7 +20,7 @@ from gateway.amounts import format_amount
 from gateway.console.fields import whole_number
 from gateway.console.key_choice import MOST_KEYS, keys_to_choose
 from gateway.console.key_rights import may_create
-from gateway.console.members import members_to_choose, sees_all
+from gateway.console.members import MOST_MEMBERS, members_to_choose, sees_all
 from gateway.console.outcomes import outcome_text
 from gateway.console.pages.overview import report, report_by_model
 from gateway.console.ranges import LABELS, Range, chosen_range
@@ -96,6 +96,7 @@ async def _main(visit: Visit, account: str, chosen: Range, filters: dict[str, li
         "keep": wanted,
         "keys": keys,
         "most_keys": MOST_KEYS,
+        "most_members": MOST_MEMBERS,
         "may_create": may_create(visit, account),
         "members": await _members(visit, account, wanted["user"]),
         "outcomes": sorted({*outcomes, wanted["outcome"]} - {""}),
