@@ -159,6 +159,7 @@ def _page(
         "made": len(rows),
         "keys": csv_text(KEY_COLUMNS, rows) if rows else "",
         "content": content,
+        "largest": LARGEST,
         "problem": problem,
         "value_text": _value_text,
     }
