@@ -121,9 +121,14 @@ def _usage(connection: Connection, user_id: str) -> list[dict[str, Any]]:
 
 
 def _events(connection: Connection, user_id: str) -> list[dict[str, Any]]:
+    """What the user did, and what others did to the user; addresses of those others are not the user's data."""
     by = sa.and_(audit_events.c.actor_kind == "user", audit_events.c.actor_id == user_id)
     query = sa.select(audit_events).where(sa.or_(by, audit_events.c.object == f"user:{user_id}"))
-    return [event_of(row).json_form() for row in connection.execute(query.order_by(audit_events.c.at))]
+    found = [event_of(row) for row in connection.execute(query.order_by(audit_events.c.at))]
+    own = "user", user_id
+    return [
+        event.json_form() | ({} if (event.actor_kind, event.actor_id) == own else {"address": ""}) for event in found
+    ]
 
 
 def _erasable(connection: Connection, actor: Actor, user_id: str) -> User:

@@ -117,6 +117,9 @@ def _usage_query(query: ReportQuery) -> UsageQuery:
     if by_tag and not {*query.group_by, *query.filters} <= {*TAGGED, "day", "month"}:
         beside = ", ".join(sorted(TAGGED - {"tag"}))
         raise InvalidValue(f"With tags, group and filter by {beside}, day and month only", param="group_by")
+    if "tag" not in query.group_by and len({value.partition("=")[0] for value in query.filters.get("tag", ())}) > 1:
+        # The sums are by tag, and do not know which calls have two of them.
+        raise InvalidValue("A call with several tags would count several times: name one, or group by tag", param="tag")
     return UsageQuery(
         since=since,
         until=until,

@@ -70,7 +70,8 @@ class AdminServices:
 
     def use(self, settings: Settings) -> None:
         """Take over reloaded settings."""
-        self.store = StoreServices(settings, self.store.store, find_archived=self._find_archived)
+        turn = self.store.turn_to_import  # an import may be running
+        self.store = StoreServices(settings, self.store.store, find_archived=self._find_archived, turn_to_import=turn)
         self._providers.use(settings)
         if self._database is not None:
             self._renew_people(self._database)

@@ -1,4 +1,4 @@
-"""The services over the store, made once per process: what commands, the admin API and the console work with."""
+"""The services over the store, made once per process and settings: what commands, the admin API and pages work with."""
 
 from __future__ import annotations
 
@@ -34,11 +34,23 @@ if TYPE_CHECKING:
 
 
 class StoreServices:
-    """The services of one open store; none of them loads SQLAlchemy."""
+    """The services of one open store; none of them loads SQLAlchemy.
 
-    def __init__(self, settings: Settings, store: Store, *, find_archived: FindArchived | None = None) -> None:
+    `turn_to_import` is held by an import of accounts or keys: two plans at once would make the same things twice. All
+    services of a process share it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        *,
+        find_archived: FindArchived | None = None,
+        turn_to_import: asyncio.Lock | None = None,
+    ) -> None:
         self.settings = settings
         self.store = store
+        self.turn_to_import = turn_to_import or asyncio.Lock()
         self._find_archived = find_archived  # the lines of a call that are in the database alone
 
     @cached_property
@@ -50,11 +62,6 @@ class StoreServices:
     def known_accounts(self) -> KnownAccounts:
         """The number of accounts that the store is known to have."""
         return KnownAccounts(self.settings.data_dir)
-
-    @cached_property
-    def turn_to_import(self) -> asyncio.Lock:
-        """Held by an import of accounts or keys: two plans at once would make the same things twice."""
-        return asyncio.Lock()
 
     @cached_property
     def accounts(self) -> Accounts:

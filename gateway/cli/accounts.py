@@ -184,8 +184,8 @@ def price(
 
     async def work(session: Session) -> Account:
         before = await session.accounts.show(name)
-        # The price of a model that is gone from the configuration can still be removed.
-        (known,) = known_models(settings, [model], also=before.prices if clear else ())
+        # The price of a model that is gone can still be removed, also if its name is an alias of another now.
+        known = model if clear and model in before.prices else known_models(settings, [model])[0]
         return await session.account_prices.set(session.actor, name, known, own)
 
     _show(change(settings, work), as_json=as_json)

@@ -15,7 +15,8 @@ LAST = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(da
 LABELS = {"24h": "24 hours", "7d": "7 days", "30d": "30 days", "90d": "90 days"}
 DEFAULT = "7d"
 BY_HOUR = timedelta(days=3)  # longer ranges are shown by day
-BY_DAY = timedelta(days=366)
+BY_DAY = timedelta(days=93)  # with a row for each of more days, a page would be larger than 100 kB
+YEAR = timedelta(days=366)
 DAY = timedelta(days=1)
 FIRST_YEAR, LAST_YEAR = 1970, 9998  # days around them can be computed
 
@@ -46,11 +47,11 @@ class Range(Struct, frozen=True):
         names = list(LAST)
         if later := names[names.index(self.name) + 1 :]:
             return f"the last {LABELS[later[0]]}", {"range": later[0]}
-        return "the last twelve months", Range("", self.until - BY_DAY, self.until + DAY).query()
+        return "the last twelve months", Range("", self.until - YEAR, self.until + DAY).query()
 
     def _extended(self) -> Range:
         length = self.until - self.since
-        more = timedelta(days=min(length.days, max(BY_DAY - length, timedelta()).days // 2))
+        more = timedelta(days=min(length.days, max(YEAR - length, timedelta()).days // 2))
         since = self.since - min(more, self.since - datetime(FIRST_YEAR, 1, 1, tzinfo=UTC))
         return Range("", since, max(self.until, min(self.until + more, _midnight() + DAY)))
 

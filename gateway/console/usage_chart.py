@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from gateway.admin.times import from_micros
 from gateway.admin.usage_report import Report
+from gateway.console.ranges import DAY, YEAR
 
 MOST = 7  # models with a column of their own
 OTHER = "other models"
@@ -29,7 +30,10 @@ class ChartTable(Struct, frozen=True):
 
 
 def chart_table(report: Report) -> ChartTable:
-    """A report by period and model; it may have further dimensions. Periods without a call are there, too."""
+    """A report by period and model; it may have further dimensions.
+
+    Periods without a call are there, too, but no month after the last call, or before both the first one and a year.
+    """
     period = report.period or "month"
     totals: dict[str, tuple[int, int]] = {}
     for row in report.rows:
@@ -54,7 +58,11 @@ def _periods(report: Report, period: str) -> list[datetime]:
     else:
         moment = moment.replace(hour=0, minute=0, second=0, microsecond=0)
         moment = moment.replace(day=1) if period == "month" else moment
-    while moment < report.until:
+    until = report.until
+    if period == "month" and report.rows:
+        first, last = (from_micros(of(row.period for row in report.rows)) for of in (min, max))
+        moment, until = max(moment, min(first, (last - YEAR).replace(day=1))), min(until, last + DAY)
+    while moment < until:
         found.append(moment)
         if period == "month":
             moment = (moment + timedelta(days=32)).replace(day=1)

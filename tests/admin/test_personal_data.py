@@ -47,6 +47,17 @@ async def test_export_has_everything_but_secrets(services) -> None:
         assert (await s.actions())[-1] == "users.export"
 
 
+async def test_export_has_the_addresses_of_the_person_and_none_of_those_who_changed_the_user(services) -> None:
+    async with services() as s:
+        actor = await busy_person(s)
+        boss = (await s.people.users.find(ROOT, "boss@example.com")).actor("203.0.113.77")
+        await s.people.users.disable(boss, actor.id)
+        document = await s.people.personal_data.export(ROOT, actor.id)
+        events = {event["action"]: event for event in document["audit_events"]}
+        assert events["users.disable"]["actor"] == f"user:{boss.id}"
+        assert boss.address not in repr(document) and events["users.edit"]["address"] == HOME.address
+
+
 async def test_export_of_a_person_who_is_erased_meanwhile_gives_nothing_and_leaves_no_event(
     services, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,11 +85,30 @@ async def test_range_is_extended_to_whole_hours(reports: Reports) -> None:
         {"filters": {"model": []}},
         {"until": moment("2026-09-30")},
         {"group_by": ["tag", "outcome"]},
+        {"group_by": ["model"], "filters": {"tag": ["team", "env"]}},
+        {"filters": {"tag": ["team=search", "env=prod"]}},
     ],
 )
 async def test_query_that_is_not_possible_is_refused(reports: Reports, query: dict[str, Any]) -> None:
     with pytest.raises(InvalidValue):
         await reports.report(ROOT, ReportQuery(**OCTOBER | query))
+
+
+async def test_call_with_several_tags_counts_once_where_one_tag_is_asked_for(
+    database: Database, sql: SqlThread
+) -> None:
+    account = Account(database, "acme")
+    account.call("2026-10-05", 3 * NANO, tags={"team": "search", "env": "prod"})
+    account.call("2026-10-06", NANO, tags={"team": "ads"})
+    account.flush()
+    reports = Reports(Transactions(database, sql))
+    for values, group_by, calls in (
+        (["team=search", "team=ads", "team"], ["model"], 2),
+        (["team=search", "team=search"], [], 1),
+        (["team", "env"], ["tag"], 3),  # the report says which tag
+    ):
+        report = await reports.report(ROOT, ReportQuery(**OCTOBER, group_by=group_by, filters={"tag": values}))
+        assert report.total["calls"] == calls, values
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,20 @@ def test_limits_are_set_shown_and_cleared(terminal: Terminal) -> None:
     assert "is no limit of an account" in terminal.refused("accounts", "limit", "acme", "--clear", "balance")
 
 
+def test_price_of_a_model_whose_name_is_an_alias_of_another_now_is_cleared_and_not_that_of_the_other(
+    terminal: Terminal,
+) -> None:
+    terminal.ok("accounts", "create", "acme")
+    configuration = terminal.config.read_text()
+    model = '[models.short]\nprovider = "fake"\nfree = true\n'
+    terminal.config.write_text(configuration.replace('aliases = ["short"]', "") + f"\n{model}")
+    for name in ("short", "fake-chat"):
+        terminal.ok("accounts", "price", "acme", name, "--set", "input=5")
+    terminal.config.write_text(configuration)
+    assert set(terminal.json("accounts", "price", "acme", "short", "--clear")["prices"]) == {"fake-chat"}
+    assert terminal.json("accounts", "price", "acme", "short", "--clear")["prices"] == {}  # the alias's model
+
+
 def test_own_price_is_set_shown_with_the_models_and_cleared(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme")
     account = terminal.json("accounts", "price", "acme", "short", "--set", "input=0.2, output=1.000000001")

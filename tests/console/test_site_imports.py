@@ -16,6 +16,7 @@ from gateway.accounts.keys import NewKey
 from gateway.admin.accounts import AccountAdmin
 from gateway.admin.imports.keys import KeyImport
 from gateway.admin.keys import KeyAdmin
+from gateway.amounts import NANO
 from gateway.console.handler import MAX_BODY
 from gateway.console.pages import site_imports
 from gateway.console.running_imports import RunningImports
@@ -212,6 +213,29 @@ async def test_imports_of_keys_outside_the_console_take_turns_as_well(console) -
         assert len(made) == len(await store.keys.list("acme")) == 2
 
 
+async def test_imports_take_turns_also_when_the_configuration_is_reloaded_between_them(
+    console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch)
+    async with console() as c:
+        made = list[NewKey]()
+
+        def importing() -> asyncio.Task[Any]:
+            run = KeyImport.of(c.services.store).run(ROOT, "keys.csv", KEYS.encode(), dry_run=False, on_new=made.append)
+            return asyncio.create_task(run)
+
+        first = importing()
+        await until(lambda: held.begun == 1)
+        c.services.use(c.services.settings)
+        second = importing()
+        await c.services.store.keys.list("acme")  # as long as a plan takes, if it does not wait
+        await c.services.store.keys.list("acme")
+        held.go_on.set()
+        done = await asyncio.gather(first, second)
+        assert sorted(imported.create for imported in done) == [0, 2]
+        assert len(made) == len(await c.services.store.keys.list("acme")) == 2
+
+
 async def test_accounts_of_an_import_that_stops_are_remembered_for_the_audit(
     console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +246,40 @@ async def test_accounts_of_an_import_that_stops_are_remembered_for_the_audit(
     async with console() as c:
         await confirmed(await operator_of(c), "accounts", ACCOUNTS, StoreUnavailable.status)
         assert c.services.store.known_accounts.read() == len(await c.services.store.accounts.list()) == 3
+
+
+async def test_credit_that_was_booked_before_an_import_stopped_is_not_called_unchanged(console) -> None:
+    async with console() as c:
+        operator, accounts = await operator_of(c), c.services.store.accounts
+        half = "5000000"  # two of them are more than an account can have
+        text = f"name,credit,operation\nacme,{half},first\nacme,{half},second\nother,7,third\n"
+        assert "The text has no fault. Nothing was changed yet" in (await checked(operator, "accounts", text)).text
+        page = await confirmed(operator, "accounts", text, 400)
+        assert (await accounts.show("acme")).balance == 5_000_025 * NANO
+        assert "nothing was changed" not in page.text.lower()
+        assert "more than 9000000" in page.text or "cannot pass 9000000" in page.text  # why it stopped
+        assert "What is done already is not done twice" in page.text
+        done = await confirmed(operator, "accounts", text.replace(f"acme,{half},second\n", ""))
+        assert "credits booked: 1" in done.text
+        assert (await accounts.show("acme")).balance == 5_000_025 * NANO
+
+
+async def test_plan_of_an_import_that_stopped_has_the_steps_that_are_left(
+    console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credit = AccountAdmin.credit
+
+    async def other_refuses(self: AccountAdmin, actor: Any, name: str, *args: Any, **options: Any) -> Any:
+        if name == "other":
+            raise Refused("not now")
+        return await credit(self, actor, name, *args, **options)
+
+    monkeypatch.setattr(AccountAdmin, "credit", other_refuses)
+    async with console() as c:
+        text = "name,credit,operation\nacme,1,a\nother,2,b\n"
+        page = await confirmed(await operator_of(c), "accounts", text, 400)
+        assert "not now" in page.text and "Nothing was changed yet" not in page.text
+        assert "What is done already is not done twice" in page.text and "credits to book: 1" in page.text
 
 
 async def test_users_are_imported_and_get_a_link_later(console) -> None:

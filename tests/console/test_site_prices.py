@@ -96,6 +96,19 @@ async def test_price_needs_the_password_again(console) -> None:
         assert (await account(c)).prices == {}
 
 
+async def test_price_of_a_model_whose_name_is_an_alias_of_another_now_is_removed_and_not_that_of_the_other(
+    console,
+) -> None:
+    async with console() as c:
+        operator = await operator_of(c)
+        for model in ("short", "fake-chat"):  # `short` was a model once
+            await c.services.store.account_prices.set(ROOT, "acme", model, OwnPrice(amounts=(("input", 5),)))
+        page = await operator.get(f"{PRICE}?model=short")
+        assert "Price of short" in page.text and "Set the factor" not in page.text
+        await sent(operator, "clear", model="short")
+        assert set((await account(c)).prices) == {"fake-chat"}
+
+
 async def test_price_of_a_model_that_is_gone_can_only_be_removed(console) -> None:
     async with console() as c:
         operator = await operator_of(c)

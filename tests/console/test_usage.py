@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
 from urllib.parse import urlencode
@@ -81,6 +82,22 @@ async def test_chart_of_too_many_rows_has_longer_periods(console, monkeypatch) -
             page = await owner.get(f"{path}?from=2026-03-01&to=2026-03-06")
             assert "calls by model, by month" in page.text and calls in page.text
             assert "2026-03 0.000000018 18 0.000000006 6" in page.text
+
+
+async def test_chart_of_a_long_range_has_so_few_rows_that_the_page_stays_small(console) -> None:
+    async with console() as c:
+        for number in range(9):
+            await calls(c, *(ago(days=days) for days in range(1, 365)), model=f"model-{number}", cost=1234567 + number)
+        owner, today = await c.as_("own", acme="owner"), datetime.now(UTC)
+        for years in (1, 50):
+            dates = {"from": f"{today - timedelta(days=365 * years):%Y-%m-%d}", "to": f"{today:%Y-%m-%d}"}
+            for path in ("/accounts/acme", USAGE):
+                page = await owner.get(f"{path}?{urlencode(dates)}")
+                assert "calls by model, by month" in page.text and "3,276" in page.text
+                assert 12 <= page.html.count("<td data-at=") <= 14, (years, path)  # from the first call to the last
+                assert len(page.body) < 55_000  # its files are 45 kB
+        shown = await owner.get(f"{USAGE}?range=90d")
+        assert "by model, by day" in shown.text and len(shown.body) < 55_000
 
 
 async def test_overview_and_reports_count_the_same_errors(console) -> None:

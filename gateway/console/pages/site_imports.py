@@ -48,12 +48,15 @@ async def start(visit: Visit) -> Reply:
 
 
 async def check(visit: Visit) -> Reply:
+    """The dry run. With `visit.error` an import was refused or has stopped, perhaps after some of its steps."""
     kind, content = _sent(visit)
     try:
         planned = await _import(visit, kind, content, dry_run=True)
     except InvalidValue as refused:
-        visit.error = None  # the list of faults says it
-        return _form(visit, kind, refused.message.split("\n"))
+        faults = refused.message.split("\n")
+        if visit.error is not None and visit.error.message == refused.message:
+            visit.error = None  # the import found the same faults before it began: their list says it
+        return _form(visit, kind, faults)
     return _page("site_import_check.html", "Check an import", kind, planned, content=content)
 
 
@@ -156,6 +159,7 @@ def _page(
         "made": len(rows),
         "keys": csv_text(KEY_COLUMNS, rows) if rows else "",
         "content": content,
+        "largest": LARGEST,
         "problem": problem,
         "value_text": _value_text,
     }

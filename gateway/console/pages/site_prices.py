@@ -102,7 +102,9 @@ def _known(visit: Visit, account: Account | None = None) -> str:
     name = visit.carried("model")
     if not name:
         raise InvalidValue("Choose a model", param="model")
-    return known_models(visit.settings, [name], also=account.prices if account is not None else ())[0]
+    if account is not None and name in account.prices:
+        return name  # also of a model that is gone, and whose name is an alias of another now
+    return known_models(visit.settings, [name])[0]
 
 
 def _label(name: str) -> str:

@@ -44,6 +44,12 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
   };
 
+  // A text is as long as the form sends it: the server does not read a longer body.
+  const checkLength = (area) => {
+    const sent = new URLSearchParams({ "": area.value.replace(/\r?\n/g, "\r\n") }).toString().length;
+    area.setCustomValidity(sent > Number(area.dataset.most) ? "The text is too long for a form." : "");
+  };
+
   // The text of a chosen file goes into a field. One that is not UTF-8 would come out wrong, so it is refused.
   const fill = async (input) => {
     const [file] = input.files;
@@ -52,7 +58,10 @@
     else if (file) {
       try {
         const text = new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer());
-        document.getElementById(input.dataset.fills).value = text;
+        const area = document.getElementById(input.dataset.fills);
+        area.value = text;
+        checkLength(area);
+        area.reportValidity();
       } catch {
         problem = "The file is not UTF-8.";
       }
@@ -100,6 +109,7 @@
   });
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-fills]")) fill(event.target);
+    if (event.target.matches("textarea[data-most]")) checkLength(event.target);
   });
   document.addEventListener("submit", (event) => {
     if (event.target.method !== "post" || event.defaultPrevented) return;

@@ -28,6 +28,13 @@ async def test_keys_are_imported_from_a_file_and_saved_as_one(console: Any, tmp_
         file = page.get_by_label("From a file")
         await file.set_input_files(wrong)
         assert "not UTF-8" in await file.evaluate("input => (input.validationMessage)")
+        long = tmp_path / "long.csv"  # its commas and ends of lines are three and six bytes in a form
+        long.write_text("account,name\n" + "acme,k\n" * 20_000, encoding="utf-8")
+        await file.set_input_files(long)
+        text = page.locator("#content")
+        assert "too long for a form" in await text.evaluate("area => (area.validationMessage)")
+        await page.get_by_role("button", name="Check, without a change").click()
+        assert await text.input_value() != ""  # the page is still there
         await file.set_input_files(sound)
         await page.get_by_role("button", name="Check, without a change").click()
         await page.get_by_text("To create: 2").wait_for()
