@@ -23,6 +23,14 @@ def known_models(settings: Settings, names: Iterable[str], *, also: Collection[s
     return found
 
 
+def model_of_price(settings: Settings, prices: Collection[str], name: str) -> str:
+    """The model whose own price is meant, of those in `prices` or of the configuration; InvalidValue.
+
+    A model with a price may be gone, and its name may be an alias of another model now.
+    """
+    return name if name in prices else known_models(settings, [name])[0]
+
+
 def models_by_name(settings: Settings) -> dict[str, str]:
     """The models of the configuration by their names and aliases; an alias goes before a name."""
     aliases = {alias: name for name, model in settings.models.items() for alias in model.aliases}

@@ -114,6 +114,15 @@ async def test_own_price_is_set_and_cleared_by_actors_with_both_scopes(api) -> N
         assert "'accounts' and 'credits'" in (await a.ask("DELETE", path)).error["message"]
 
 
+async def test_own_price_of_a_model_that_is_gone_is_cleared_though_its_name_is_an_alias_now(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        await a.ask("PUT", "/accounts/acme/prices/fake-chat", {"factor": "2"})
+        await a.services.store.store.link(slot("acme")).call("HSET", slot("acme"), "p:short", '{"factor": "3"}')
+        done = await a.ask("DELETE", "/accounts/acme/prices/short")
+        assert done.document["prices"] == {"fake-chat": {"factor": "2"}}
+
+
 async def test_own_price_that_a_newer_version_has_stored_is_named(api) -> None:
     async with api() as a:
         await a.as_operator()

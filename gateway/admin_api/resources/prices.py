@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gateway.admin.model_names import known_models
+from gateway.admin.model_names import known_models, model_of_price
 from gateway.admin.models import model_form
 from gateway.admin.pages import page_of
 from gateway.admin.price_list import price_terms
@@ -50,8 +50,7 @@ async def set_(call: Call, account: str, model: str, body: OwnPriceOf) -> dict[s
 
 async def clear(call: Call, account: str, model: str) -> dict[str, Any]:
     found = await existing_account(call.store.accounts, account)
-    # The price of a model that is gone from the configuration can still be removed.
-    (known,) = known_models(call.services.settings, [model], also=found.prices)
+    known = model_of_price(call.services.settings, found.prices, model)
     return (await call.store.account_prices.set(call.actor, account, known, None)).json_form()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from gateway.accounts.accounts import Account
 from gateway.admin.audit_event import AuditEvent
 from gateway.admin.audit_trail import AuditFilter
-from gateway.admin.model_names import known_models
+from gateway.admin.model_names import model_of_price
 from gateway.admin.newest_events import newest_events
 from gateway.admin.refusals import existing_account
 from gateway.amounts import parse_factor
@@ -102,9 +102,7 @@ def _known(visit: Visit, account: Account | None = None) -> str:
     name = visit.carried("model")
     if not name:
         raise InvalidValue("Choose a model", param="model")
-    if account is not None and name in account.prices:
-        return name  # also of a model that is gone, and whose name is an alias of another now
-    return known_models(visit.settings, [name])[0]
+    return model_of_price(visit.settings, account.prices if account is not None else (), name)
 
 
 def _label(name: str) -> str:
