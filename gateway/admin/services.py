@@ -26,6 +26,7 @@ from gateway.database.engine import Database
 from gateway.history.charges import archived_charge
 from gateway.history.reader import read_history, read_newest_lines
 from gateway.history.sql_thread import SqlThread
+from gateway.http_server.places import Places
 from gateway.ledger import LedgerLine
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.refund import ArchivedCharge
@@ -50,6 +51,7 @@ class AdminServices:
         hashes: PasswordHashes | None = None,
     ) -> None:
         self.store = StoreServices(settings, store, find_archived=self._find_archived)
+        self.places = Places()  # of what a person or token has few of at a time
         self._workers = workers or NoWorkers()
         self._ask_reload = ask_reload or (lambda data_dir, force: None)
         self.sql = SqlThread()

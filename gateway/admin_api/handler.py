@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +35,7 @@ from gateway.errors import (
     UnknownURL,
     UnsupportedContentType,
 )
+from gateway.http_server.attended import CLIENT_CLOSED, AttendedWork, ClientLeft
 from gateway.http_server.piecewise import PIECE_WITHIN, PieceSender
 from gateway.http_server.private_answers import METHODS, body_length, set_headers
 from gateway.log import AccessLine, gateway_log
@@ -129,6 +132,8 @@ class AdminHandler(PlainHandler):
     def initialize(self, api: AdminApi) -> None:
         super().initialize(api)
         self._sender = PieceSender(self)
+        self._attended = AttendedWork()
+        self._places = ExitStack()  # of a request whose body is read
 
     async def prepare(self) -> None:
         self._body = bytearray()
@@ -156,6 +161,9 @@ class AdminHandler(PlainHandler):
             raise RequestTooLarge()
         if self.route.body is not None and not _is_json(headers.get("Content-Type", "application/json")):
             raise UnsupportedContentType("Send the body as application/json")
+        if self.route.limit is not None and self.actor is not None:
+            # Before the body is read: that of a refused request takes no memory.
+            self._places.enter_context(self.api.services.places.take(self.route.limit, self.actor.name))
 
     def _has_long_body(self) -> bool:
         return body_length(self.request) > SMALL_BODY or "Transfer-Encoding" in self.request.headers
@@ -169,8 +177,13 @@ class AdminHandler(PlainHandler):
             self.fail(RequestTooLarge())
 
     async def _answer(self) -> None:
-        if self._finished:
-            return
+        with self._places.pop_all():
+            if not self._finished:
+                await self._send_answer()
+
+    get = head = post = put = patch = delete = options = _answer
+
+    async def _send_answer(self) -> None:
         try:
             if self._refusal is not None:
                 raise self._refusal
@@ -178,6 +191,9 @@ class AdminHandler(PlainHandler):
             document = await self._result(call)
             for name, value in call.headers().items():
                 self.set_header(name, value)
+        except ClientLeft:
+            self.outcome = CLIENT_CLOSED
+            self.set_status(499)
         except Exception as error:
             # The handler's edge: every exception becomes an answer.
             self.fail(await self._with_nearest(error))
@@ -186,8 +202,6 @@ class AdminHandler(PlainHandler):
                 await self._send_pieces(document)
             else:
                 self.send_document(document, self.route.status, self.route.media_type)
-
-    get = head = post = put = patch = delete = options = _answer
 
     async def _send_pieces(self, pieces: AsyncGenerator[bytes]) -> None:
         """Send a file; the end of the connection cancels it."""
@@ -208,8 +222,11 @@ class AdminHandler(PlainHandler):
                 self.finish()
 
     def on_connection_close(self) -> None:
-        """The client has left: the file that it waited for ends."""
+        """The client has left: the file or report that it waited for ends."""
+        super().on_connection_close()
         self._sender.client_left()
+        self._attended.client_left()
+        self._places.close()  # the body does not come any more
 
     async def _result(self, call: Call) -> Any:
         arguments: dict[str, Any] = dict(self.parameters)
@@ -220,7 +237,8 @@ class AdminHandler(PlainHandler):
             arguments["body"] = read_body(self.route.body, bytes(self._body))
         elif self._body:
             raise InvalidValue("This request has no body")
-        document = await self.route.function(call, **arguments)
+        work = partial(self.route.function, call, **arguments)
+        document = await (self._attended.run(work) if self.route.ends_with_client else work())
         if self.route.writes_store:
             await call.confirm()
         return document

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from gateway.admin_api import documents
 from gateway.admin_api.route import JSON, PREFIX, Route
+from gateway.http_server.places import Limit
 from gateway.version import __version__
 
 REF = "#/components/schemas/{name}"
@@ -59,6 +60,9 @@ def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]
         operation["security"] = []
     if route.access.scope is not None:
         operation["description"] = route.access.description()
+    if route.limit is not None:
+        error = _content(schemas[_key(documents.Error)])
+        operation["responses"]["429"] = {"description": _limit_text(route.limit), "content": error}
     if route.body is not None:
         required = any(field.required for field in structs.fields(route.body))
         operation["requestBody"] = {"required": required, "content": _content(schemas[_key(route.body)])}
@@ -82,6 +86,11 @@ def _query(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:
         {"name": name, "in": "query", "required": name in required, "schema": kind}
         for name, kind in schema["properties"].items()
     ]
+
+
+def _limit_text(limit: Limit) -> str:
+    of_all = f", all tokens and people together {limit.most_of_site}" if limit.most_of_site is not None else ""
+    return f"Too many are under way: a token has at most {limit.most}{of_all}"
 
 
 def _content(schema: Any, media_type: str = JSON) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from gateway.admin_api.access import Access
 from gateway.errors import MethodNotAllowed, UnknownURL
 from gateway.http_server.path_table import PARAMETER, PathTable
+from gateway.http_server.places import Limit
 
 PREFIX = "/admin/v1"
 JSON = "application/json"
@@ -37,11 +38,17 @@ class Route(Struct, frozen=True, kw_only=True):
     max_body: int = 2**20  # bytes
     moves_money: bool = False  # the header Idempotency-Key is required
     writes_store: bool = False  # the answer waits until the store's disk has the change
+    limit: Limit | None = None  # how many requests a token has under way; a GET with a limit ends if its client leaves
 
     @property
     def parameters(self) -> list[str]:
         """The parameters of the path, in order."""
         return PARAMETER.findall(self.path)
+
+    @property
+    def ends_with_client(self) -> bool:
+        """Whether the work ends if the client leaves."""
+        return self.limit is not None and self.method == "GET"
 
     @property
     def operation_id(self) -> str:
@@ -56,6 +63,8 @@ class Route(Struct, frozen=True, kw_only=True):
             return f"the function takes {taken}, the route has {expected}"
         if self.access.target in ("account", "key") and self.access.target not in self.parameters:
             return f"the access rule needs {{{self.access.target}}} in the path"
+        if self.limit is not None and self.access.public:
+            return "a limit is of a token, and the route needs none"
         return ""
 
 

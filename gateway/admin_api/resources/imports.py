@@ -13,6 +13,7 @@ from gateway.admin.imports.keys import KeyImport
 from gateway.admin.imports.litellm import Converted, convert
 from gateway.admin.imports.plan import Imported
 from gateway.admin.imports.users import UserImport
+from gateway.admin.request_limits import IMPORTS
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
 from gateway.admin_api.call import Call
@@ -87,6 +88,7 @@ ROUTES = (
         answer=Imported,
         max_body=LARGEST,
         writes_store=True,
+        limit=IMPORTS,
     ),
     Route(
         method="POST",
@@ -98,6 +100,7 @@ ROUTES = (
         answer=ImportedKeys,
         max_body=LARGEST,
         writes_store=True,
+        limit=IMPORTS,
     ),
     Route(
         method="POST",
@@ -108,6 +111,7 @@ ROUTES = (
         body=File,
         answer=Imported,
         max_body=LARGEST,
+        limit=IMPORTS,
     ),
     Route(
         method="POST",

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from gateway.admin.csv_file import csv_pieces, in_pages
 from gateway.admin.report_table import ReportTable
 from gateway.admin.reports import ReportQuery, Reports
+from gateway.admin.request_limits import REPORTS
 from gateway.admin.usage_report import Report
 from gateway.admin_api import history_documents as documents
 from gateway.admin_api.access import Access
@@ -116,6 +117,7 @@ ROUTES = (
         function=usage,
         query=UsageQuery,
         answer=documents.UsageReport,
+        limit=REPORTS,
     ),
     Route(
         method="GET",
@@ -126,6 +128,7 @@ ROUTES = (
         query=UsageQuery,
         answer=str,
         media_type="text/csv; charset=utf-8",
+        limit=REPORTS,
     ),
     Route(
         method="GET",
