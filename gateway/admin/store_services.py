@@ -36,10 +36,19 @@ if TYPE_CHECKING:
 class StoreServices:
     """The services of one open store; none of them loads SQLAlchemy."""
 
-    def __init__(self, settings: Settings, store: Store, *, find_archived: FindArchived | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        *,
+        find_archived: FindArchived | None = None,
+        turn_to_import: asyncio.Lock | None = None,
+    ) -> None:
         self.settings = settings
         self.store = store
         self._find_archived = find_archived  # the lines of a call that are in the database alone
+        #: Held by an import: two plans at once would make the same things twice.
+        self.turn_to_import = turn_to_import or asyncio.Lock()
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -50,11 +59,6 @@ class StoreServices:
     def known_accounts(self) -> KnownAccounts:
         """The number of accounts that the store is known to have."""
         return KnownAccounts(self.settings.data_dir)
-
-    @cached_property
-    def turn_to_import(self) -> asyncio.Lock:
-        """Held by an import of accounts or keys: two plans at once would make the same things twice."""
-        return asyncio.Lock()
 
     @cached_property
     def accounts(self) -> Accounts:

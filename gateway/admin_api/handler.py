@@ -18,7 +18,7 @@ from tornado.web import RequestHandler, stream_request_body
 from gateway.accounts.accounts import OPERATION, Refused
 from gateway.admin.actor import Actor
 from gateway.admin_api.api import AdminApi
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import Call, Stopped
 from gateway.admin_api.inputs import read_body, read_query
 from gateway.admin_api.route import JSON, Route
 from gateway.errors import (
@@ -43,6 +43,7 @@ from gateway.log import AccessLine, gateway_log
 SMALL_BODY = 2**20  # bytes of the body of a refused request that are read, so that the connection can be used on
 KEY_HEADER = "Idempotency-Key"
 HEADERS: Mapping[str, str] = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
+NO_REPEAT: Mapping[str, str] = {"x-should-retry": "false"}  # a client that repeats it drops what the answer has
 
 _EMAIL = re.compile(r"[^/]*(?:@|%40)[^/]*")
 
@@ -72,8 +73,8 @@ class PlainHandler(RequestHandler):
         self.set_header("Content-Type", media_type)
         self.finish(document if isinstance(document, bytes) else _encoder.encode(document))
 
-    def fail(self, error: Exception) -> None:
-        """Answer with the error body."""
+    def fail(self, error: Exception, done: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Answer with the error body, and beside it what was `done` before."""
         if isinstance(error, Refused):
             error = InvalidValue(str(error))
         if not isinstance(error, GatewayError):
@@ -82,9 +83,9 @@ class PlainHandler(RequestHandler):
         self.outcome, self.detail = error.code or "error", error.log_text()
         if isinstance(error, NotSignedIn):
             self.set_header("WWW-Authenticate", "Bearer")
-        for name, value in error.headers().items():
+        for name, value in (NO_REPEAT if done else error.headers()).items():
             self.set_header(name, value)
-        self.send_document(error.body(), error.status)
+        self.send_document({**error.envelope(), **done}, error.status)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         self.fail(MethodNotAllowed(", ".join(METHODS)) if status_code == 405 else BadRequest())
@@ -198,10 +199,13 @@ class AdminHandler(PlainHandler):
             # The handler's edge: every exception becomes an answer.
             self.fail(await self._with_nearest(error))
         else:
-            if isinstance(document, AsyncGenerator):
-                await self._send_pieces(document)
-            else:
-                self.send_document(document, self.route.status, self.route.media_type)
+            match document:
+                case AsyncGenerator():
+                    await self._send_pieces(document)
+                case Stopped():
+                    self.fail(document.error, document.done)
+                case _:
+                    self.send_document(document, self.route.status, self.route.media_type)
 
     async def _send_pieces(self, pieces: AsyncGenerator[bytes]) -> None:
         """Send a file; the end of the connection cancels it."""

@@ -20,7 +20,9 @@ DESCRIPTION = "Accounts, keys, money, people and history of a model gateway. Amo
 def openapi_document(routes: Iterable[Route]) -> bytes:
     """The document as JSON."""
     routes = list(routes)
-    kinds = [kind for route in routes for kind in (route.body, route.query, route.answer) if kind is not None]
+    kinds = [
+        kind for route in routes for kind in (route.body, route.query, route.answer, route.error) if kind is not None
+    ]
     schemas, components = msgspec.json.schema_components([documents.Error, *kinds], ref_template=REF)
     named = dict(zip(map(_key, [documents.Error, *kinds]), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -53,7 +55,7 @@ def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]
                 "description": "Done",
                 "content": _content(schemas[_key(route.answer)], route.media_type),
             },
-            "default": {"description": "An error", "content": _content(schemas[_key(documents.Error)])},
+            "default": {"description": "An error", "content": _content(schemas[_key(route.error)])},
         },
     }
     if route.access.public:

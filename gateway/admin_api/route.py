@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.admin_api.access import Access
+from gateway.admin_api.documents import Error
 from gateway.errors import MethodNotAllowed, UnknownURL
 from gateway.http_server.path_table import PARAMETER, PathTable
 from gateway.http_server.places import Limit
@@ -22,7 +23,7 @@ class Route(Struct, frozen=True, kw_only=True):
     """One entry of the table.
 
     `function` is called with a `Call`, and by keyword with each parameter of the path, with `query` and with `body`, as
-    far as the route has them. It returns the answer's document. `answer` is its schema.
+    far as the route has them. It returns the answer's document. `answer` is its schema, `error` that of an error.
     """
 
     method: str
@@ -31,6 +32,7 @@ class Route(Struct, frozen=True, kw_only=True):
     summary: str  # one line, for the OpenAPI document
     function: Function
     answer: Any
+    error: Any = Error
     query: type[Struct] | None = None
     body: type[Struct] | None = None
     status: int = 200

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -114,31 +115,39 @@ async def test_token_has_one_export_under_way_and_all_together_a_few(
         assert {answer.status for answer in await asyncio.gather(*waiting)} == {200}
 
 
-async def open_import(a: Api, name: str, *, length: int = 100, chunked: bool = False) -> asyncio.StreamWriter:
-    """A connection with the head of an import, whose body does not come."""
+@asynccontextmanager
+async def open_imports(a: Api, *names: str, chunked: bool = False) -> AsyncIterator[list[asyncio.StreamWriter]]:
+    """Connections with the heads of imports, whose bodies do not come."""
     address = urlsplit(a.url)
-    _, writer = await asyncio.open_connection(address.hostname, address.port)
-    body = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {length}"
-    head = f"POST /admin/v1/imports/accounts HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {name}\r\n{body}\r\n\r\n"
-    writer.write(head.encode())
-    await writer.drain()
-    return writer
+    body = "Transfer-Encoding: chunked" if chunked else "Content-Length: 100"
+    writers = []
+    try:
+        for name in names:
+            _, writer = await asyncio.open_connection(address.hostname, address.port)
+            writers.append(writer)
+            head = (
+                f"POST /admin/v1/imports/accounts HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {name}\r\n{body}\r\n\r\n"
+            )
+            writer.write(head.encode())
+            await writer.drain()
+        yield writers
+    finally:
+        for writer in writers:
+            writer.close()
 
 
 async def test_import_counts_from_its_head_until_its_client_leaves(api) -> None:
     async with api(actors()) as a:
         most = IMPORTS.most_of_site or 0
-        writers = [await open_import(a, "t0")]
-        await under_way(a, 1)
-        for path in ("/imports/accounts", "/imports/keys", "/imports/users"):
-            answer = await a.ask("POST", path, ACCOUNTS, token="t0")
-            assert answer.status == 429 and "You have an import under way" in answer.error["message"]
-        writers += [await open_import(a, name) for name in NAMES[1:most]]
-        await under_way(a, most)
-        answer = await a.ask("POST", "/imports/accounts", ACCOUNTS, token="t9")
-        assert answer.status == 429 and "Others have imports under way" in answer.error["message"]
-        for writer in writers:
-            writer.close()
+        async with open_imports(a, "t0"):
+            await under_way(a, 1)
+            for path in ("/imports/accounts", "/imports/keys", "/imports/users"):
+                answer = await a.ask("POST", path, ACCOUNTS, token="t0")
+                assert answer.status == 429 and "You have an import under way" in answer.error["message"]
+            async with open_imports(a, *NAMES[1:most]):
+                await under_way(a, most)
+                answer = await a.ask("POST", "/imports/accounts", ACCOUNTS, token="t9")
+                assert answer.status == 429 and "Others have imports under way" in answer.error["message"]
         await under_way(a, 0)
         assert (await a.ask("POST", "/imports/accounts", ACCOUNTS, token="t0")).status == 200
         await under_way(a, 0)
@@ -149,14 +158,13 @@ async def test_import_that_is_refused_or_fails_frees_its_place(api, monkeypatch:
         raise RuntimeError("a bug")
 
     async with api(actors()) as a:
-        writer = await open_import(a, "t0", chunked=True)
-        await under_way(a, 1)
-        with suppress(ConnectionError):  # the server closes it at 16 MiB
-            for _ in range(300):
-                writer.write(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
-                await writer.drain()
-        await under_way(a, 0)
-        writer.close()
+        async with open_imports(a, "t0", chunked=True) as [writer]:
+            await under_way(a, 1)
+            with suppress(ConnectionError):  # the server closes it at 16 MiB
+                for _ in range(300):
+                    writer.write(b"10000\r\n" + b"x" * 65_536 + b"\r\n")
+                    await writer.drain()
+            await under_way(a, 0)
         assert (await a.ask("POST", "/imports/accounts", raw=b"{", token="t0")).status == 400
         monkeypatch.setattr(AccountAdmin, "move", fails)
         assert (await a.ask("POST", "/imports/accounts", ACCOUNTS, token="t0")).status == 500
