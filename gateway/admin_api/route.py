@@ -36,7 +36,7 @@ class Route(Struct, frozen=True, kw_only=True):
     query: type[Struct] | None = None
     body: type[Struct] | None = None
     status: int = 200
-    media_type: str = JSON  # of the answer; the function of another one returns its bytes in pieces
+    media_type: str = JSON  # of the answer; the function of another one, or of long JSON, returns its bytes in pieces
     max_body: int = 2**20  # bytes
     moves_money: bool = False  # the header Idempotency-Key is required
     writes_store: bool = False  # the answer waits until the store's disk has the change

@@ -15,6 +15,8 @@ from gateway.admin import reports as report_service
 from gateway.admin.accounts import AccountAdmin
 from gateway.admin.actor import EVERYTHING, Actor
 from gateway.admin.request_limits import EXPORTS, IMPORTS, REPORTS
+from gateway.admin.usage_report import Report
+from gateway.admin_api import handler
 from tests.admin_api.client import Answer, Api, NamedActors
 from tests.held import Held, held
 from tests.polling import until
@@ -94,6 +96,25 @@ async def test_report_of_a_client_that_left_frees_its_place(
             held.go.set()
         assert {answer.status for answer in await asyncio.gather(*waiting)} == {200}
     assert '"path":"/admin/v1/usage","status":499' in capfd.readouterr().err
+
+
+async def test_report_counts_until_its_client_has_it_or_is_cut(api, monkeypatch: pytest.MonkeyPatch) -> None:
+    document = {"rows": ["x" * 1000] * 30_000}  # more than the buffers of a connection
+    monkeypatch.setattr(Report, "json_form", lambda report: document)
+    monkeypatch.setattr(handler, "PIECE_WITHIN", 1.0)
+    async with api(actors()) as a:
+        address = urlsplit(a.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(b"GET /admin/v1/usage HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer t0\r\n\r\n")
+        try:
+            assert b" 200 " in await reader.readline()
+            assert len(a.services.places) == EACH
+            await under_way(a, 0)
+            with pytest.raises(ConnectionError):
+                await reader.read()
+        finally:
+            writer.close()
+        assert await a.get("/usage", token="t0") == document
 
 
 async def test_token_has_one_export_under_way_and_all_together_a_few(

@@ -23,6 +23,7 @@ from gateway.admin_api.resources.keys import Moment
 from gateway.admin_api.resources.visible import visible_account
 from gateway.admin_api.route import Route
 from gateway.history.refusals import read_refusals
+from gateway.http_server.piecewise import pieces_of
 
 READ = Access(scope="read", target="visible", owners=True)
 DAYS = 30  # of a report without a beginning
@@ -64,9 +65,9 @@ class RefusalsQuery(Struct, frozen=True, kw_only=True):
     key: Annotated[str, Meta(description="The id of the key.")] = ""
 
 
-async def usage(call: Call, query: UsageQuery) -> bytes:
+async def usage(call: Call, query: UsageQuery) -> AsyncGenerator[bytes]:
     report = await _report(call, query)
-    return await asyncio.to_thread(lambda: msgspec.json.encode(report.json_form()))
+    return pieces_of(await asyncio.to_thread(lambda: msgspec.json.encode(report.json_form())))
 
 
 async def usage_csv(call: Call, query: UsageQuery) -> AsyncGenerator[bytes]:
