@@ -26,6 +26,7 @@ from gateway.database.engine import Database
 from gateway.history.charges import archived_charge
 from gateway.history.reader import read_history, read_newest_lines
 from gateway.history.sql_thread import SqlThread
+from gateway.http_server.places import Places
 from gateway.ledger import LedgerLine
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.refund import ArchivedCharge
@@ -49,7 +50,9 @@ class AdminServices:
         ask_reload: AskReload | None = None,
         hashes: PasswordHashes | None = None,
     ) -> None:
-        self.store = StoreServices(settings, store, find_archived=self._find_archived)
+        self._turn_to_import = asyncio.Lock()  # outlives a reload, as a running import does
+        self.store = self._store_services(settings, store)
+        self.places = Places()  # of what a person or token has few of at a time
         self._workers = workers or NoWorkers()
         self._ask_reload = ask_reload or (lambda data_dir, force: None)
         self.sql = SqlThread()
@@ -70,8 +73,7 @@ class AdminServices:
 
     def use(self, settings: Settings) -> None:
         """Take over reloaded settings."""
-        turn = self.store.turn_to_import  # an import may be running
-        self.store = StoreServices(settings, self.store.store, find_archived=self._find_archived, turn_to_import=turn)
+        self.store = self._store_services(settings, self.store.store)
         self._providers.use(settings)
         if self._database is not None:
             self._renew_people(self._database)
@@ -152,6 +154,9 @@ class AdminServices:
             return None
         database = await self.database()
         return await self.sql.run(partial(archived_charge, database, account, request_id, checkpoint))
+
+    def _store_services(self, settings: Settings, store: Store) -> StoreServices:
+        return StoreServices(settings, store, find_archived=self._find_archived, turn_to_import=self._turn_to_import)
 
     def _renew_people(self, database: Database) -> None:
         self._people = People(

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class StoreServices:
     """The services of one open store; none of them loads SQLAlchemy.
 
-    `turn_to_import` is held by an import of accounts or keys: two plans at once would make the same things twice. All
-    services of a process share it.
+    `turn_to_import` is held by an import: two plans at once would make the same things twice. All services of a process
+    share it.
     """
 
     def __init__(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -13,6 +14,16 @@ from gateway.admin.store_services import StoreServices
 from gateway.log import gateway_log
 
 NOBODY = Actor(kind="token", id="")  # the actor of a route that needs no token; it may do nothing
+
+
+class Stopped(Struct, frozen=True):
+    """What a function returns instead of raising `error`, if only this answer can show what was done before it.
+
+    The answer is that of the error, with `done` beside the object `error`. Clients are told not to repeat the request.
+    """
+
+    error: Exception
+    done: Mapping[str, Any]
 
 
 class Call(Struct, kw_only=True):

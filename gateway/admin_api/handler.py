@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +18,7 @@ from tornado.web import RequestHandler, stream_request_body
 from gateway.accounts.accounts import OPERATION, Refused
 from gateway.admin.actor import Actor
 from gateway.admin_api.api import AdminApi
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import Call, Stopped
 from gateway.admin_api.inputs import read_body, read_query
 from gateway.admin_api.route import JSON, Route
 from gateway.errors import (
@@ -33,6 +35,7 @@ from gateway.errors import (
     UnknownURL,
     UnsupportedContentType,
 )
+from gateway.http_server.attended import CLIENT_CLOSED, AttendedWork, ClientLeft
 from gateway.http_server.piecewise import PIECE_WITHIN, PieceSender
 from gateway.http_server.private_answers import METHODS, body_length, set_headers
 from gateway.log import AccessLine, gateway_log
@@ -40,6 +43,7 @@ from gateway.log import AccessLine, gateway_log
 SMALL_BODY = 2**20  # bytes of the body of a refused request that are read, so that the connection can be used on
 KEY_HEADER = "Idempotency-Key"
 HEADERS: Mapping[str, str] = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
+NO_REPEAT: Mapping[str, str] = {"x-should-retry": "false"}  # a client that repeats it drops what the answer has
 
 _EMAIL = re.compile(r"[^/]*(?:@|%40)[^/]*")
 
@@ -69,8 +73,8 @@ class PlainHandler(RequestHandler):
         self.set_header("Content-Type", media_type)
         self.finish(document if isinstance(document, bytes) else _encoder.encode(document))
 
-    def fail(self, error: Exception) -> None:
-        """Answer with the error body."""
+    def fail(self, error: Exception, done: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Answer with the error body, and beside it what was `done` before."""
         if isinstance(error, Refused):
             error = InvalidValue(str(error))
         if not isinstance(error, GatewayError):
@@ -79,9 +83,9 @@ class PlainHandler(RequestHandler):
         self.outcome, self.detail = error.code or "error", error.log_text()
         if isinstance(error, NotSignedIn):
             self.set_header("WWW-Authenticate", "Bearer")
-        for name, value in error.headers().items():
+        for name, value in (NO_REPEAT if done else error.headers()).items():
             self.set_header(name, value)
-        self.send_document(error.body(), error.status)
+        self.send_document({**error.envelope(), **done}, error.status)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         self.fail(MethodNotAllowed(", ".join(METHODS)) if status_code == 405 else BadRequest())
@@ -129,6 +133,8 @@ class AdminHandler(PlainHandler):
     def initialize(self, api: AdminApi) -> None:
         super().initialize(api)
         self._sender = PieceSender(self)
+        self._attended = AttendedWork()
+        self._places = ExitStack()  # of a request whose body is read
 
     async def prepare(self) -> None:
         self._body = bytearray()
@@ -156,6 +162,9 @@ class AdminHandler(PlainHandler):
             raise RequestTooLarge()
         if self.route.body is not None and not _is_json(headers.get("Content-Type", "application/json")):
             raise UnsupportedContentType("Send the body as application/json")
+        if self.route.limit is not None and self.actor is not None:
+            # Before the body is read: that of a refused request takes no memory.
+            self._places.enter_context(self.api.services.places.take(self.route.limit, self.actor.name))
 
     def _has_long_body(self) -> bool:
         return body_length(self.request) > SMALL_BODY or "Transfer-Encoding" in self.request.headers
@@ -169,8 +178,13 @@ class AdminHandler(PlainHandler):
             self.fail(RequestTooLarge())
 
     async def _answer(self) -> None:
-        if self._finished:
-            return
+        with self._places.pop_all():
+            if not self._finished:
+                await self._send_answer()
+
+    get = head = post = put = patch = delete = options = _answer
+
+    async def _send_answer(self) -> None:
         try:
             if self._refusal is not None:
                 raise self._refusal
@@ -178,16 +192,20 @@ class AdminHandler(PlainHandler):
             document = await self._result(call)
             for name, value in call.headers().items():
                 self.set_header(name, value)
+        except ClientLeft:
+            self.outcome = CLIENT_CLOSED
+            self.set_status(499)
         except Exception as error:
             # The handler's edge: every exception becomes an answer.
             self.fail(await self._with_nearest(error))
         else:
-            if isinstance(document, AsyncGenerator):
-                await self._send_pieces(document)
-            else:
-                self.send_document(document, self.route.status, self.route.media_type)
-
-    get = head = post = put = patch = delete = options = _answer
+            match document:
+                case AsyncGenerator():
+                    await self._send_pieces(document)
+                case Stopped():
+                    self.fail(document.error, document.done)
+                case _:
+                    self.send_document(document, self.route.status, self.route.media_type)
 
     async def _send_pieces(self, pieces: AsyncGenerator[bytes]) -> None:
         """Send a file; the end of the connection cancels it."""
@@ -208,8 +226,11 @@ class AdminHandler(PlainHandler):
                 self.finish()
 
     def on_connection_close(self) -> None:
-        """The client has left: the file that it waited for ends."""
+        """The client has left: the file or report that it waited for ends."""
+        super().on_connection_close()
         self._sender.client_left()
+        self._attended.client_left()
+        self._places.close()  # the body does not come any more
 
     async def _result(self, call: Call) -> Any:
         arguments: dict[str, Any] = dict(self.parameters)
@@ -220,7 +241,8 @@ class AdminHandler(PlainHandler):
             arguments["body"] = read_body(self.route.body, bytes(self._body))
         elif self._body:
             raise InvalidValue("This request has no body")
-        document = await self.route.function(call, **arguments)
+        work = partial(self.route.function, call, **arguments)
+        document = await (self._attended.run(work) if self.route.ends_with_client else work())
         if self.route.writes_store:
             await call.confirm()
         return document

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from gateway.admin_api import documents
 from gateway.admin_api.route import JSON, PREFIX, Route
+from gateway.http_server.places import Limit
 from gateway.version import __version__
 
 REF = "#/components/schemas/{name}"
@@ -19,7 +20,9 @@ DESCRIPTION = "Accounts, keys, money, people and history of a model gateway. Amo
 def openapi_document(routes: Iterable[Route]) -> bytes:
     """The document as JSON."""
     routes = list(routes)
-    kinds = [kind for route in routes for kind in (route.body, route.query, route.answer) if kind is not None]
+    kinds = [
+        kind for route in routes for kind in (route.body, route.query, route.answer, route.error) if kind is not None
+    ]
     schemas, components = msgspec.json.schema_components([documents.Error, *kinds], ref_template=REF)
     named = dict(zip(map(_key, [documents.Error, *kinds]), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -52,13 +55,16 @@ def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]
                 "description": "Done",
                 "content": _content(schemas[_key(route.answer)], route.media_type),
             },
-            "default": {"description": "An error", "content": _content(schemas[_key(documents.Error)])},
+            "default": {"description": "An error", "content": _content(schemas[_key(route.error)])},
         },
     }
     if route.access.public:
         operation["security"] = []
     if route.access.scope is not None:
         operation["description"] = route.access.description()
+    if route.limit is not None:
+        error = _content(schemas[_key(documents.Error)])
+        operation["responses"]["429"] = {"description": _limit_text(route.limit), "content": error}
     if route.body is not None:
         required = any(field.required for field in structs.fields(route.body))
         operation["requestBody"] = {"required": required, "content": _content(schemas[_key(route.body)])}
@@ -82,6 +88,11 @@ def _query(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:
         {"name": name, "in": "query", "required": name in required, "schema": kind}
         for name, kind in schema["properties"].items()
     ]
+
+
+def _limit_text(limit: Limit) -> str:
+    of_all = f", all tokens and people together {limit.most_of_site}" if limit.most_of_site is not None else ""
+    return f"Too many are under way: a token has at most {limit.most}{of_all}"
 
 
 def _content(schema: Any, media_type: str = JSON) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.admin_api.access import Access
+from gateway.admin_api.documents import Error
 from gateway.errors import MethodNotAllowed, UnknownURL
 from gateway.http_server.path_table import PARAMETER, PathTable
+from gateway.http_server.places import Limit
 
 PREFIX = "/admin/v1"
 JSON = "application/json"
@@ -21,7 +23,7 @@ class Route(Struct, frozen=True, kw_only=True):
     """One entry of the table.
 
     `function` is called with a `Call`, and by keyword with each parameter of the path, with `query` and with `body`, as
-    far as the route has them. It returns the answer's document. `answer` is its schema.
+    far as the route has them. It returns the answer's document. `answer` is its schema, `error` that of an error.
     """
 
     method: str
@@ -30,18 +32,25 @@ class Route(Struct, frozen=True, kw_only=True):
     summary: str  # one line, for the OpenAPI document
     function: Function
     answer: Any
+    error: Any = Error
     query: type[Struct] | None = None
     body: type[Struct] | None = None
     status: int = 200
-    media_type: str = JSON  # of the answer; the function of another one returns its bytes in pieces
+    media_type: str = JSON  # of the answer; the function of another one, or of long JSON, returns its bytes in pieces
     max_body: int = 2**20  # bytes
     moves_money: bool = False  # the header Idempotency-Key is required
     writes_store: bool = False  # the answer waits until the store's disk has the change
+    limit: Limit | None = None  # how many requests a token has under way; a GET with a limit ends if its client leaves
 
     @property
     def parameters(self) -> list[str]:
         """The parameters of the path, in order."""
         return PARAMETER.findall(self.path)
+
+    @property
+    def ends_with_client(self) -> bool:
+        """Whether the work ends if the client leaves."""
+        return self.limit is not None and self.method == "GET"
 
     @property
     def operation_id(self) -> str:
@@ -56,6 +65,8 @@ class Route(Struct, frozen=True, kw_only=True):
             return f"the function takes {taken}, the route has {expected}"
         if self.access.target in ("account", "key") and self.access.target not in self.parameters:
             return f"the access rule needs {{{self.access.target}}} in the path"
+        if self.limit is not None and self.access.public:
+            return "a limit is of a token, and the route needs none"
         return ""
 
 

@@ -24,6 +24,14 @@ NO_ROUTE = ("unknown_url", "method_not_allowed")
 UNKNOWN_FIELD = "unknown_parameter"
 
 
+class ServerError(Failure):
+    """An error that the server answered, with the document of the answer."""
+
+    def __init__(self, message: str, document: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.document = document
+
+
 class Reply(Struct, frozen=True):
     """The document of an answer, and its headers, with names in lower case."""
 
@@ -77,7 +85,10 @@ class AdminClient:
         body: Mapping[str, Any] | None = None,
         operation: str = "",
     ) -> Reply:
-        """The answer; Failure for every other outcome. Parameters of the query that are None are left out."""
+        """The answer; Failure for every other outcome, ServerError if the server says why.
+
+        Parameters of the query that are None are left out.
+        """
         given = {name: value for name, value in (query or {}).items() if value is not None}
         where = (
             PREFIX + "".join(f"/{quote(part, safe='@')}" for part in path) + (f"?{urlencode(given)}" if given else "")
@@ -125,7 +136,7 @@ class AdminClient:
         if code in NO_ROUTE or code == UNKNOWN_FIELD:
             version = await self._version()
             return Failure(f"the server {url} (version {version}) does not know this command: {message}")
-        return Failure(message)
+        return ServerError(message, document)
 
     async def _version(self) -> str:
         """The version of the server; `unknown` if it does not say."""

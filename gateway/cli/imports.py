@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -82,11 +82,15 @@ def keys(settings: Settings, file: Path, dry_run: bool, out: Path | None, as_jso
             return await importing.run(session.actor, file.name, content, dry_run=dry_run, on_new=on_new)
 
     async def there(client: AdminClient) -> Imported:
+        from gateway.cli.admin_client import ServerError
+
         with _new_keys(out if not dry_run else None) as on_new:
-            form = dict(await _sent(client, "keys", file, content, dry_run=dry_run, make_keys=on_new is not None))
-            for key in form.pop("keys"):
-                assert on_new is not None, "the server makes keys only if they can be written"
-                on_new(NewKey(key["key"], key["id"], key["account"], key["name"]))
+            try:
+                form = await _sent(client, "keys", file, content, dry_run=dry_run, make_keys=on_new is not None)
+            except ServerError as error:
+                _write_keys(error.document, on_new)
+                raise
+            _write_keys(form, on_new)
         return msgspec.convert(form, Imported)
 
     _print(either(lambda: (run if dry_run else change)(settings, work), there), as_json=as_json)
@@ -102,7 +106,9 @@ def users(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> None:
     async def work(session: PeopleSession) -> Imported:
         from gateway.admin.imports.users import UserImport
 
-        return await UserImport.of(session.people).run(session.actor, file.name, content, dry_run=dry_run)
+        return await UserImport.of(session.people, session.store).run(
+            session.actor, file.name, content, dry_run=dry_run
+        )
 
     done = either(
         lambda: run_people(settings, work), lambda client: _send(client, "users", file, content, dry_run=dry_run)
@@ -174,9 +180,20 @@ def _new_keys(out: Path | None) -> Iterator[Callable[[NewKey], None] | None]:
 
         try:
             yield write
+        except BaseException:
+            if written:
+                note(f"the import stopped; keys made before: {written}, they are in {out}")
+            raise
         finally:
             if not written:
                 out.unlink()
+
+
+def _write_keys(document: Mapping[str, Any], on_new: Callable[[NewKey], None] | None) -> None:
+    """Write the new keys of an answer, which may be an error, too."""
+    for key in document.get("keys", ()):
+        assert on_new is not None, "the server makes keys only if they can be written"
+        on_new(NewKey(key["key"], key["id"], key["account"], key["name"]))
 
 
 async def _send(client: AdminClient, kind: str, file: Path, content: bytes, *, dry_run: bool) -> Imported:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -19,7 +19,7 @@ from gateway.console.cookies import Cookies
 from gateway.console.paths import path_with
 from gateway.console.playground_runs import MOST_OF_USER
 from gateway.console.replies import Document, Download, Redirect, Reply, Stream, View
-from gateway.console.route import Function, Limit, Route
+from gateway.console.route import Function, Route
 from gateway.console.site import Site
 from gateway.console.static_files import StaticHandler
 from gateway.console.visit import Asked, Visit
@@ -38,8 +38,9 @@ from gateway.errors import (
     UnknownURL,
     UnsupportedContentType,
 )
-from gateway.http_server.attended import AttendedWork, ClientLeft
+from gateway.http_server.attended import CLIENT_CLOSED, AttendedWork, ClientLeft
 from gateway.http_server.piecewise import PIECE_WITHIN, PieceSender
+from gateway.http_server.places import Limit
 from gateway.http_server.private_answers import METHODS, body_length, set_headers
 from gateway.http_server.zero_character import refuse_zero
 from gateway.log import AccessLine, gateway_log
@@ -51,7 +52,6 @@ MAX_FIELDS = 2000
 MAX_QUERY = 100  # parameters
 FORM = "application/x-www-form-urlencoded"
 SIGN_IN = "/sign-in"
-CLIENT_CLOSED = "client_closed"  # in the access log, as for `/v1`
 #: Statuses of input that a person can correct: its form is shown again. A form whose own object is not found is not.
 CORRECTABLE = frozenset({400, 401, 404, 409, 429})
 #: Of lines that are sent one by one: a proxy must not collect them.
@@ -182,16 +182,11 @@ class PageHandler(RequestHandler):
             result: Reply = await (work() if route.completes else self._attended.run(work))
         return result
 
-    @contextmanager
-    def _place(self, limit: Limit | None) -> Iterator[None]:
+    def _place(self, limit: Limit | None) -> AbstractContextManager[None]:
         """Count what the person has under way; TooManyRequests."""
-        user, waits = self.visit.user, self.site.waits
-        with ExitStack() as places:
-            if limit is not None and user is not None:
-                places.enter_context(waits.place(f"{user.id} {limit.name}", most=limit.most, refusal=limit.refusal))
-            if limit is not None and (most := limit.most_of_site) is not None:
-                places.enter_context(waits.place(limit.name, most=most, refusal=limit.site_refusal))
-            yield
+        if limit is None or self.visit.user is None:
+            return nullcontext()
+        return self.site.waits.take(limit, self.visit.actor.name)
 
     async def _refuse_form(self, route: Route, parameters: Mapping[str, str]) -> Reply:
         """A form without the right token changes nothing.

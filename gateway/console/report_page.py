@@ -17,16 +17,8 @@ from gateway.console.ranges import LABELS
 from gateway.console.replies import Download
 from gateway.console.report_form import ReportForm
 from gateway.console.report_rows import ReportRows, first_rows, keys_of, report_rows
-from gateway.console.route import Limit
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue, NotFound
-
-#: Reports are read one after the other, in the thread of long queries.
-LIMIT = Limit(
-    name="report",
-    most=2,
-    refusal="You have two reports under way, on pages or as files; wait for one of them, or close its page",
-)
 
 
 async def report_values(visit: Visit, form: ReportForm) -> dict[str, Any]:

@@ -11,21 +11,9 @@ from msgspec import Struct
 from gateway.console.audience import OF_ACCOUNTS, Audience
 from gateway.console.visit import Visit
 from gateway.http_server.path_table import PARAMETER, PathTable
+from gateway.http_server.places import Limit
 
 Function = Callable[..., Awaitable[Any]]
-
-
-class Limit(Struct, frozen=True, kw_only=True):
-    """How many requests one person has under way, together at all routes that have this limit; more get `refusal`.
-
-    `most_of_site` is the most of all people of this process, None for any number; more get `site_refusal`.
-    """
-
-    name: str
-    most: int
-    refusal: str
-    most_of_site: int | None = None
-    site_refusal: str = ""
 
 
 class Route(Struct, frozen=True, kw_only=True):

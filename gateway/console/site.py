@@ -19,7 +19,6 @@ from gateway.console.visit import Visit
 from gateway.console.xsrf import FIELD
 from gateway.http_server.client_address import client_address, is_trusted, networks
 from gateway.http_server.piecewise import RunningDownloads
-from gateway.http_server.places import Places
 from gateway.log import AccessLog
 
 MOST_AT_ONCE = 8  # pages; more would only fill the memory, and the store with requests at one moment
@@ -36,7 +35,7 @@ class Site:
         self.playground = PlaygroundRuns()
         self.imports = RunningImports()
         self.downloads = RunningDownloads()
-        self.waits = Places()  # of pages that wait for others, and of what a person has few of at a time
+        self.waits = services.places  # also of pages that wait for others
         self.turns = asyncio.Semaphore(MOST_AT_ONCE)  # of pages that are read
         self.root_path = services.settings.console.root_path
 

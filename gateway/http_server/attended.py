@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+CLIENT_CLOSED = "client_closed"  # in the access log, as for `/v1`
+
 
 class ClientLeft(Exception):
     """Nobody waits for the answer any more."""

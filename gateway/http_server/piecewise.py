@@ -19,6 +19,7 @@ from tornado.web import RequestHandler
 from gateway.http_server.places import Places
 
 MOST_OF_ONE = 4  # files that one person or token gets at the same time
+PIECE = 100_000  # bytes: a slow client takes each of them in time
 PIECE_WITHIN = 60.0  # seconds in which a client takes a piece of a file
 
 
@@ -74,6 +75,12 @@ class PieceSender:
         except TimeoutError:
             self.cut()
             raise StreamClosedError from None
+
+
+async def pieces_of(content: bytes) -> AsyncGenerator[bytes]:
+    """The content of a file that is made already, in pieces."""
+    for start in range(0, len(content), PIECE):
+        yield content[start : start + PIECE]
 
 
 class RunningDownloads:

@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from gateway.accounts.keys import NewKey
+from gateway.admin.keys import KeyAdmin
+from gateway.admin_api.resources import imports
 from gateway.config.loader import load
 from gateway.database.address import address_of
 from gateway.database.engine import Database
+from gateway.errors import StoreUnavailable
 from gateway.history.refusals import add_batches
 from gateway.ledger.entry import Entry
 from gateway.ledger.refusal_counts import HOUR, RefusalBatch
@@ -174,3 +178,39 @@ def test_commands_about_imports_are_the_same(ways: TwoWays, tmp_path: Path) -> N
     (tmp_path / "remote1" / "other.csv").write_text("account,name\nremote1,three\n")
     refused_keys = ways.run("remote1", "import", "keys", str(tmp_path / "remote1" / "other.csv"))
     assert (refused_keys.exit_code, "there is no file for new keys" in refused_keys.stderr) == (1, True)
+
+
+def test_keys_that_were_made_before_an_import_stopped_are_in_the_file(
+    ways: TwoWays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = KeyAdmin.create
+
+    async def second_fails(self: KeyAdmin, *args: Any, **options: Any) -> NewKey:
+        if options["name"] == "two":
+            raise StoreUnavailable
+        return await create(self, *args, **options)
+
+    monkeypatch.setattr(KeyAdmin, "create", second_fails)
+    for place in ("local1", "remote1"):
+        ways.document(place, "accounts", "create", place)
+        file, out = tmp_path / f"{place}.csv", tmp_path / f"{place}-new.csv"
+        file.write_text(f"account,name\n{place},one\n{place},two\n")
+        stopped = ways.run(place, "import", "keys", str(file), "--out", str(out))
+        assert stopped.exit_code == 1
+        assert f"the import stopped; keys made before: 1, they are in {out}" in stopped.stderr
+        _, made = out.read_text().splitlines()
+        [key] = ways.document(place, "keys", "list", place)
+        assert re.fullmatch(rf"{place},one,{key['id']},sk-[\w-]+", made)
+
+
+def test_import_of_too_many_keys_for_a_request_says_what_to_do(
+    ways: TwoWays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(imports, "MOST_NEW_KEYS", 1)
+    file, out = tmp_path / "keys.csv", tmp_path / "new.csv"
+    ways.document("local1", "accounts", "create", "acme")
+    file.write_text("account,name\nacme,one\nacme,two\n")
+    refused = ways.run("remote1", "import", "keys", str(file), "--out", str(out))
+    assert (refused.exit_code, out.exists()) == (1, False)
+    assert "keys.csv, line 3: from here on more than 1 keys are to be made; divide the file" in refused.stderr
+    assert ways.document("local1", "import", "keys", str(file), "--out", str(out))["create"] == 2

@@ -3,51 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from gateway.admin import call_lists, personal_data
+from gateway.admin import call_lists, personal_data, request_limits
 from gateway.admin import reports as report_service
 from gateway.admin.audit_trail import AuditFilter
-from gateway.console import data_export, report_form, report_page
+from gateway.console import report_form
 from gateway.console.site import MOST_AT_ONCE
 from tests.console.client import PASSWORD, ROOT, Browser, Shown
 from tests.console.history import ago, calls
 from tests.console.test_waits import leave
+from tests.held import Held, held
 from tests.polling import until
+
+__all__ = ["held"]
 
 REPORTS = "/accounts/acme/reports"
 PATHS = (REPORTS, f"{REPORTS}.csv", f"{REPORTS}.json", "/site/reports", "/site/reports.csv", "/site/reports.json")
-MOST, MOST_OF_SITE = report_page.LIMIT.most, data_export.LIMIT.most_of_site or 0
-
-
-class Held:
-    """Holds each call of a function of the database until `go` is set, for at most a minute."""
-
-    def __init__(self) -> None:
-        self.calls = 0
-        self.go = threading.Event()
-
-    def put(self, monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
-        """Hold the function of this name in the module."""
-        own = getattr(module, name)
-
-        def held(*args: Any, **rest: Any) -> Any:
-            self.calls += 1
-            self.go.wait(60.0)
-            return own(*args, **rest)
-
-        monkeypatch.setattr(module, name, held)
-
-
-@pytest.fixture
-def held() -> Iterator[Held]:
-    held = Held()
-    yield held
-    held.go.set()
+MOST, MOST_OF_SITE = request_limits.REPORTS.most, request_limits.EXPORTS.most_of_site or 0
+EACH = 2  # places: one of the person, one of the site
 
 
 def ask(browser: Browser, *paths: str) -> list[asyncio.Task[Shown]]:
@@ -67,13 +43,13 @@ async def test_one_person_has_few_reports_under_way_on_pages_and_as_files(
         operator = await c.as_("root", role="operator")
         waiting = ask(operator, REPORTS, "/site/reports.json")
         try:
-            await until(lambda: len(c.site.waits) == MOST)
+            await until(lambda: len(c.site.waits) == EACH * MOST)
             refused = await operator.ask("GET", path)
             assert refused.status == 429 and "You have two reports under way" in refused.text
             await leave(waiting.pop())
-            await until(lambda: len(c.site.waits) == MOST - 1)
+            await until(lambda: len(c.site.waits) == EACH * (MOST - 1))
             waiting += ask(operator, path)
-            await until(lambda: len(c.site.waits) == MOST)
+            await until(lambda: len(c.site.waits) == EACH * MOST)
         finally:
             held.go.set()
         assert [shown.status for shown in await asyncio.gather(*waiting)] == [200, 200]
@@ -89,7 +65,7 @@ async def test_slow_reports_and_lists_of_calls_take_no_turns_of_other_pages(
         ann = await c.as_("ann", acme="member")
         waiting = ask(ann, REPORTS, *["/accounts/acme/usage.csv"] * MOST_AT_ONCE)
         try:
-            await until(lambda: len(c.site.waits) == len(waiting) and held.calls == 1)
+            await until(lambda: len(c.site.waits) == len(waiting) - 1 + EACH and held.calls == 1)
             async with asyncio.timeout(20.0):
                 assert "Profile" in (await ann.get("/profile")).text
         finally:
@@ -151,7 +127,7 @@ async def test_one_person_has_one_export_under_way_and_the_site_a_few(
                     refused = await export(root, path, current_password=PASSWORD)
                     assert refused.status == 429 and "You have an export of personal data under way" in refused.text
                 waiting += [asyncio.create_task(export(one)) for one in rest[1:]]
-                await until(lambda: len(c.site.waits) == 2 * MOST_OF_SITE)  # each counts for a person and the site
+                await until(lambda: len(c.site.waits) == EACH * MOST_OF_SITE)
                 refused = await export(rest[0])
                 assert refused.status == 429 and "Others have exports of personal data under way" in refused.text
         finally:

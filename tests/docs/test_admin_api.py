@@ -16,6 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from gateway.admin.request_limits import EXPORTS, IMPORTS, REPORTS
 from gateway.admin_api.access import Access
 from gateway.admin_api.table import ROUTES
 from gateway.testing.ports import free_ports
@@ -43,6 +44,16 @@ def test_table_has_every_route_with_its_scopes() -> None:
     rows = [(route.method, route.path, needed(route.access), route.summary) for route in ROUTES]
     table = "".join(f"| `{method}` | `{path}` | {who} | {summary} |\n" for method, path, who, summary in rows)
     assert table in PAGE, f"the table should be:\n{table}"
+
+
+def test_table_of_limits_has_every_route_with_a_limit() -> None:
+    rows = []
+    for limit in (REPORTS, EXPORTS, IMPORTS):
+        routes = [route for route in ROUTES if route.limit is limit]
+        paths = ", ".join(f"`{route.path}`" for route in routes)
+        rows.append(f"| `{routes[0].method} {paths[1:]} | {limit.most} | {limit.most_of_site} |\n")
+    assert "".join(rows) in PAGE, rows
+    assert sum(route.limit is not None for route in ROUTES) == sum(row.count("`") // 2 for row in rows)
 
 
 @pytest.mark.slow

@@ -158,10 +158,8 @@ class KeyImport:
     def _count_new(self, table: Table, row: Row) -> None:
         self._new += 1
         if self._most_new is not None and self._new == self._most_new + 1:
-            problem = (
-                f"from here on more than {self._most_new} keys are to be made; use `gateway import keys` for so many"
-            )
-            table.add_fault(row.line, "", problem)
+            instead = "divide the file, or use `gateway import keys` on the gateway's machine"
+            table.add_fault(row.line, "", f"from here on more than {self._most_new} keys are to be made; {instead}")
 
     async def _keys_of(self, account: str) -> Named | None:
         if account not in self._of_account:

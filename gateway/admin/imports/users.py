@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +21,7 @@ from gateway.errors import NotFound
 
 if TYPE_CHECKING:
     from gateway.admin.people import People
+    from gateway.admin.store_services import StoreServices
 
 COLUMNS = {
     "email": normal_email,
@@ -31,23 +34,25 @@ OF_USER = ("name", "role")
 
 
 class UserImport:
-    """The import into one database."""
+    """The import into one database. `turn` is held while users are planned and made."""
 
-    def __init__(self, users: Users, memberships: Memberships, directory: Directory) -> None:
+    def __init__(self, users: Users, memberships: Memberships, directory: Directory, *, turn: asyncio.Lock) -> None:
+        self._turn = turn
         self._users = users
         self._memberships = memberships
         self._directory = directory
 
     @classmethod
-    def of(cls, people: People) -> UserImport:
-        """The import into the database of these services."""
-        return cls(people.users, people.memberships, people.directory)
+    def of(cls, people: People, store: StoreServices) -> UserImport:
+        """The import into the database of these services, in turn with the other imports."""
+        return cls(people.users, people.memberships, people.directory, turn=store.turn_to_import)
 
     async def run(self, actor: Actor, name: str, content: bytes, *, dry_run: bool) -> Imported:
         """Import a file. InvalidValue names all faults; then nothing is changed."""
         actor.require_operator()
         plan_row = partial(self._plan_row, actor, dict[str, Row](), dict[tuple[str, str], int]())
-        return await run_import(name, content, COLUMNS, plan_row, required=("email",), dry_run=dry_run)
+        async with nullcontext() if dry_run else self._turn:
+            return await run_import(name, content, COLUMNS, plan_row, required=("email",), dry_run=dry_run)
 
     async def _plan_row(
         self,

@@ -13,12 +13,14 @@ from gateway.admin.imports.keys import KeyImport
 from gateway.admin.imports.litellm import Converted, convert
 from gateway.admin.imports.plan import Imported
 from gateway.admin.imports.users import UserImport
+from gateway.admin.request_limits import IMPORTS
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import Call, Stopped
 from gateway.admin_api.route import Route
 
 LARGEST = 16 * 2**20  # bytes of a request
+MOST_NEW_KEYS = 5000  # of a request: until its answer is sent, their texts are in the memory of this process only
 
 
 class File(Struct, frozen=True, kw_only=True):
@@ -47,28 +49,44 @@ class ImportedKeys(Imported, kw_only=True):
     keys: list[documents.NewKey]
 
 
+class KeyImportError(documents.Error, kw_only=True):
+    """The error of an import of keys; `keys` are those that were made before it, whose texts are shown only here."""
+
+    keys: list[documents.NewKey] = msgspec.field(default_factory=list)
+
+
 async def accounts(call: Call, body: File) -> dict[str, Any]:
     importing = AccountImport.of(call.store)
     return _form(await importing.run(call.actor, body.name, body.content.encode(), dry_run=body.dry_run))
 
 
-async def keys(call: Call, body: KeyFile) -> dict[str, Any]:
+async def keys(call: Call, body: KeyFile) -> dict[str, Any] | Stopped:
     await call.store.check_pepper()
     made: list[NewKey] = []
-    importing = KeyImport.of(call.store)
+    importing = KeyImport.of(call.store, most_new=MOST_NEW_KEYS)
     on_new = made.append if body.make_keys else None
     content = body.content.encode()
-    done = await importing.run(call.actor, body.name, content, dry_run=body.dry_run, on_new=on_new)
-    return _form(done) | {"keys": [key.json_form() for key in made]}
+    try:
+        done = await importing.run(call.actor, body.name, content, dry_run=body.dry_run, on_new=on_new)
+    except Exception as error:
+        # Nobody can show the keys again: those before the fault must be in the answer, whatever the fault is.
+        if not made:
+            raise
+        return Stopped(error, _forms(made))
+    return _form(done) | _forms(made)
 
 
 async def users(call: Call, body: File) -> dict[str, Any]:
-    importing = UserImport.of(await call.people())
+    importing = UserImport.of(await call.people(), call.store)
     return _form(await importing.run(call.actor, body.name, body.content.encode(), dry_run=body.dry_run))
 
 
 async def litellm(call: Call, body: LiteLlm) -> dict[str, Any]:
     return _form(convert(body.config))
+
+
+def _forms(made: list[NewKey]) -> dict[str, Any]:
+    return {"keys": [key.json_form() for key in made]}
 
 
 def _form(done: Struct) -> dict[str, Any]:
@@ -87,6 +105,7 @@ ROUTES = (
         answer=Imported,
         max_body=LARGEST,
         writes_store=True,
+        limit=IMPORTS,
     ),
     Route(
         method="POST",
@@ -96,8 +115,10 @@ ROUTES = (
         function=keys,
         body=KeyFile,
         answer=ImportedKeys,
+        error=KeyImportError,
         max_body=LARGEST,
         writes_store=True,
+        limit=IMPORTS,
     ),
     Route(
         method="POST",
@@ -108,6 +129,7 @@ ROUTES = (
         body=File,
         answer=Imported,
         max_body=LARGEST,
+        limit=IMPORTS,
     ),
     Route(
         method="POST",

@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 from gateway.admin.csv_file import csv_pieces, in_pages
 from gateway.admin.report_table import ReportTable
 from gateway.admin.reports import ReportQuery, Reports
+from gateway.admin.request_limits import REPORTS
 from gateway.admin.usage_report import Report
 from gateway.admin_api import history_documents as documents
 from gateway.admin_api.access import Access
@@ -22,6 +23,7 @@ from gateway.admin_api.resources.keys import Moment
 from gateway.admin_api.resources.visible import visible_account
 from gateway.admin_api.route import Route
 from gateway.history.refusals import RefusalQuery, read_refusals
+from gateway.http_server.piecewise import pieces_of
 
 READ = Access(scope="read", target="visible", owners=True)
 DAYS = 30  # of a report without a beginning
@@ -63,9 +65,9 @@ class RefusalsQuery(Struct, frozen=True, kw_only=True):
     key: Annotated[str, Meta(description="The id of the key.")] = ""
 
 
-async def usage(call: Call, query: UsageQuery) -> bytes:
+async def usage(call: Call, query: UsageQuery) -> AsyncGenerator[bytes]:
     report = await _report(call, query)
-    return await asyncio.to_thread(lambda: msgspec.json.encode(report.json_form()))
+    return pieces_of(await asyncio.to_thread(lambda: msgspec.json.encode(report.json_form())))
 
 
 async def usage_csv(call: Call, query: UsageQuery) -> AsyncGenerator[bytes]:
@@ -116,6 +118,7 @@ ROUTES = (
         function=usage,
         query=UsageQuery,
         answer=documents.UsageReport,
+        limit=REPORTS,
     ),
     Route(
         method="GET",
@@ -126,6 +129,7 @@ ROUTES = (
         query=UsageQuery,
         answer=str,
         media_type="text/csv; charset=utf-8",
+        limit=REPORTS,
     ),
     Route(
         method="GET",

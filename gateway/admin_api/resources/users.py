@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from gateway.admin.actor import SiteRole
 from gateway.admin.pages import page_of
+from gateway.admin.request_limits import EXPORTS
 from gateway.admin.users import UserChanges
 from gateway.admin_api import people_documents
 from gateway.admin_api.access import Access
@@ -238,5 +239,6 @@ ROUTES = (
         summary="Export all that is stored about a person",
         function=export,
         answer=dict[str, Any],
+        limit=EXPORTS,
     ),
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gateway.admin.request_limits import EXPORTS
 from gateway.admin.second_factor import NewSecret
-from gateway.console.data_export import LIMIT, export_file
+from gateway.console.data_export import export_file
 from gateway.console.pages.oidc import leave_for
 from gateway.console.pages.sign_in import repeated_password
 from gateway.console.qr_code import qr_svg
@@ -124,5 +125,5 @@ ROUTES = (
     Route(method="POST", path="/profile/identities", audience="signed_in", function=connect, form=show),
     Route(method="POST", path="/profile/sessions/{session}/end", audience="signed_in", function=end_session),
     Route(method="POST", path="/profile/sessions/end-others", audience="signed_in", function=end_others),
-    Route(method="POST", path="/profile/data", audience="signed_in", function=export, form=show, limit=LIMIT),
+    Route(method="POST", path="/profile/data", audience="signed_in", function=export, form=show, limit=EXPORTS),
 )

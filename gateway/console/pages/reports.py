@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from gateway.admin.request_limits import REPORTS
 from gateway.console.key_choice import MOST_KEYS, keys_to_choose
 from gateway.console.members import MOST_MEMBERS, members_to_choose
 from gateway.console.replies import Reply, View
 from gateway.console.report_form import ReportForm, report_form
-from gateway.console.report_page import LIMIT, report_csv, report_json, report_values
+from gateway.console.report_page import report_csv, report_json, report_values
 from gateway.console.route import Route
 from gateway.console.visit import Visit
 
@@ -38,7 +39,7 @@ def _form(visit: Visit, account: str) -> ReportForm:
 
 
 ROUTES = (
-    Route(method="GET", path=PATH, audience="member", function=reports, menu="Reports", waits=True, limit=LIMIT),
-    Route(method="GET", path=f"{PATH}.csv", audience="member", function=reports_csv, waits=True, limit=LIMIT),
-    Route(method="GET", path=f"{PATH}.json", audience="member", function=reports_json, waits=True, limit=LIMIT),
+    Route(method="GET", path=PATH, audience="member", function=reports, menu="Reports", waits=True, limit=REPORTS),
+    Route(method="GET", path=f"{PATH}.csv", audience="member", function=reports_csv, waits=True, limit=REPORTS),
+    Route(method="GET", path=f"{PATH}.json", audience="member", function=reports_json, waits=True, limit=REPORTS),
 )

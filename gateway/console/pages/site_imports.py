@@ -96,7 +96,7 @@ async def _import(
     if kind == "accounts":
         return await AccountImport.of(visit.store).run(visit.actor, name, raw, dry_run=dry_run)
     if kind == "users":
-        return await UserImport.of(await visit.people()).run(visit.actor, name, raw, dry_run=dry_run)
+        return await UserImport.of(await visit.people(), visit.store).run(visit.actor, name, raw, dry_run=dry_run)
     await visit.store.check_pepper()
     importing = KeyImport.of(visit.store, most_new=MOST_NEW_KEYS)
     return await importing.run(visit.actor, name, raw, dry_run=dry_run, on_new=on_new)

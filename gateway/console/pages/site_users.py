@@ -8,12 +8,14 @@ from gateway.admin.actor import ACCOUNT_ROLES
 from gateway.admin.invitations import NewInvitation
 from gateway.admin.memberships import checked_account_role
 from gateway.admin.pages import page_of
+from gateway.admin.request_limits import EXPORTS
 from gateway.admin.users import checked_role
-from gateway.console.data_export import LIMIT, export_file
+from gateway.console.data_export import export_file
 from gateway.console.replies import PAGE, Redirect, Reply, View
-from gateway.console.route import Limit, Route
+from gateway.console.route import Route
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
+from gateway.http_server.places import Limit
 
 PATH = "/site/users"
 ROLES = {"none": "none", "viewer": "viewer: reads everything", "operator": "operator: may do everything"}
@@ -202,6 +204,6 @@ ROUTES = (
     _post("disable", disable),
     _post("enable", enable),
     _post("link", link),
-    _post("export", export, LIMIT),
+    _post("export", export, EXPORTS),
     _post("erase", erase),
 )
