@@ -7,13 +7,13 @@ The counts are of this process.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections import OrderedDict
 
 from gateway.admin.actor import Actor
 from gateway.admin.services import AdminServices
 from gateway.admin.sign_in_limits import network_of
 from gateway.errors import NotSignedIn, SignInLimited
+from gateway.http_server.window_counts import WindowCounts
 
 WINDOW = 900.0  # seconds after the first unknown token
 MOST_UNKNOWN = 50  # unknown tokens from one address in a window; of IPv6 from the first 64 bits
@@ -55,20 +55,14 @@ class AttemptLimits:
     """Counts unknown tokens by address."""
 
     def __init__(self) -> None:
-        self._counts: OrderedDict[str, tuple[float, int]] = OrderedDict()  # start of the window, unknown tokens
+        self._counts = WindowCounts(WINDOW, remembered=REMEMBERED)
 
     def check(self, address: str) -> None:
         """SignInLimited if the address has used up its attempts."""
-        start, count = self._counts.get(network_of(address), (0.0, 0))
-        left = start + WINDOW - time.monotonic()
-        if count >= MOST_UNKNOWN and left > 0:
+        count, left = self._counts.count(network_of(address))
+        if count >= MOST_UNKNOWN:
             raise SignInLimited("Too many unknown tokens from this address; try again later", retry_after=left)
 
     def count(self, address: str) -> None:
         """Count an unknown token."""
-        network, now = network_of(address), time.monotonic()
-        start, count = self._counts.get(network, (now, 0))
-        self._counts[network] = (start, count + 1) if now - start < WINDOW else (now, 1)
-        self._counts.move_to_end(network)
-        if len(self._counts) > REMEMBERED:
-            self._counts.popitem(last=False)
+        self._counts.add(network_of(address))

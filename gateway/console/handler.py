@@ -211,6 +211,7 @@ class PageHandler(RequestHandler):
     async def _write(self, route: Route, parameters: Mapping[str, str]) -> Reply:
         visit = self.visit
         try:
+            self.site.changes.count(visit, route)
             with self._place(route.limit):
                 result: Reply = await route.function(visit, **parameters)
         except (GatewayError, Refused) as error:

@@ -34,6 +34,7 @@ class Route(Struct, frozen=True, kw_only=True):
     #: is cancelled if the browser leaves; one that changes something in several steps `completes` them.
     waits: bool = False
     completes: bool = False
+    always: bool = False  # a POST that ends something, or adds nothing that stays: a person sends any number of them
     limit: Limit | None = None  # of a POST, or of a GET that waits; this one has a limit of its own without it
 
     @property

@@ -7,6 +7,7 @@ import asyncio
 from tornado.escape import xhtml_escape
 
 from gateway.admin.services import AdminServices
+from gateway.console.change_limits import ChangeLimits
 from gateway.console.menu import menu_of
 from gateway.console.playground_runs import PlaygroundRuns
 from gateway.console.rendering import render
@@ -34,6 +35,7 @@ class Site:
         self.access_log = AccessLog()
         self.playground = PlaygroundRuns()
         self.imports = RunningImports()
+        self.changes = ChangeLimits()
         self.downloads = RunningDownloads()
         self.waits = services.places  # also of pages that wait for others
         self.turns = asyncio.Semaphore(MOST_AT_ONCE)  # of pages that are read

@@ -165,19 +165,24 @@ def _months(since: datetime) -> list[str]:
     return found
 
 
-def _post(path: str, function: Any) -> Route:
-    return Route(method="POST", path=f"{MEMBERS}/{{user}}/{path}", audience="owner", function=function)
+def _post(path: str, function: Any, *, always: bool = False) -> Route:
+    path = f"{MEMBERS}/{{user}}/{path}"
+    return Route(method="POST", path=path, audience="owner", function=function, always=always)
 
 
 ROUTES = (
     Route(method="GET", path=MEMBERS, audience="owner", function=members, menu="Account"),
     Route(method="POST", path=f"{MEMBERS}", audience="owner", function=invite, form=members),
     Route(
-        method="POST", path=f"{ACCOUNT}/invitations/{{open_invitation}}/withdraw", audience="owner", function=withdraw
+        method="POST",
+        path=f"{ACCOUNT}/invitations/{{open_invitation}}/withdraw",
+        audience="owner",
+        function=withdraw,
+        always=True,
     ),
     _post("role", set_role),
     _post("budget", set_budget),
-    _post("remove", remove),
+    _post("remove", remove, always=True),
     Route(method="POST", path=f"{ACCOUNT}/notifications", audience="owner", function=set_threshold, form=members),
     Route(method="GET", path=f"{ACCOUNT}/statements/{{month}}", audience="owner", function=statement),
     Route(method="GET", path=f"{ACCOUNT}/statements/{{month}}/lines.csv", audience="owner", function=statement_csv),
@@ -189,5 +194,5 @@ ROUTES = (
         menu="Running calls",
         waits=True,
     ),
-    Route(method="POST", path=f"{ACCOUNT}/running/{{running}}/cancel", audience="owner", function=cancel),
+    Route(method="POST", path=f"{ACCOUNT}/running/{{running}}/cancel", audience="owner", function=cancel, always=True),
 )

@@ -187,5 +187,7 @@ ROUTES = (
     Route(method="GET", path=f"{PATH}/{{key}}/rotate", audience="member", function=rotate_form),
     Route(method="POST", path=f"{PATH}/{{key}}/rotate", audience="member", function=rotate, form=rotate_form),
     Route(method="GET", path=f"{PATH}/{{key}}/revoke", audience="member", function=revoke_form),
-    Route(method="POST", path=f"{PATH}/{{key}}/revoke", audience="member", function=revoke, form=revoke_form),
+    Route(
+        method="POST", path=f"{PATH}/{{key}}/revoke", audience="member", function=revoke, form=revoke_form, always=True
+    ),
 )

@@ -108,6 +108,6 @@ def _own_url(settings: Settings) -> str:
 
 ROUTES = (
     Route(method="GET", path=PATH, audience="member", function=show, menu="Playground"),
-    Route(method="POST", path=PATH, audience="member", function=run),
+    Route(method="POST", path=PATH, audience="member", function=run, always=True),
     Route(method="GET", path=f"{PATH}/calls/{{request_id}}", audience="member", function=cost, waits=True),
 )

@@ -117,13 +117,19 @@ def _secret(proposed: NewSecret) -> dict[str, str]:
 ROUTES = (
     Route(method="GET", path=PROFILE, audience="signed_in", function=show, menu="Profile"),
     Route(method="POST", path="/profile/name", audience="signed_in", function=rename, form=show),
-    Route(method="POST", path="/profile/password", audience="signed_in", function=change_password, form=show),
+    Route(
+        method="POST", path="/profile/password", audience="signed_in", function=change_password, form=show, always=True
+    ),
     Route(method="GET", path=SECOND_FACTOR, audience="signed_in", function=second_factor),
     Route(method="POST", path=SECOND_FACTOR, audience="signed_in", function=enable, form=second_factor),
     Route(method="POST", path="/profile/second-factor/off", audience="signed_in", function=disable, form=show),
-    Route(method="POST", path="/profile/identities/end", audience="signed_in", function=disconnect, form=show),
+    Route(
+        method="POST", path="/profile/identities/end", audience="signed_in", function=disconnect, form=show, always=True
+    ),
     Route(method="POST", path="/profile/identities", audience="signed_in", function=connect, form=show),
-    Route(method="POST", path="/profile/sessions/{session}/end", audience="signed_in", function=end_session),
-    Route(method="POST", path="/profile/sessions/end-others", audience="signed_in", function=end_others),
+    Route(
+        method="POST", path="/profile/sessions/{session}/end", audience="signed_in", function=end_session, always=True
+    ),
+    Route(method="POST", path="/profile/sessions/end-others", audience="signed_in", function=end_others, always=True),
     Route(method="POST", path="/profile/data", audience="signed_in", function=export, form=show, limit=EXPORTS),
 )

@@ -137,5 +137,5 @@ ROUTES = (
     Route(method="POST", path=LINK, audience="public", function=use_link, form=link_form),
     Route(method="GET", path="/password/forgotten", audience="public", function=forgotten_form),
     Route(method="POST", path="/password/forgotten", audience="public", function=forgotten, form=forgotten_form),
-    Route(method="POST", path="/sign-out", audience="signed_in", function=sign_out),
+    Route(method="POST", path="/sign-out", audience="signed_in", function=sign_out, always=True),
 )
