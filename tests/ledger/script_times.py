@@ -2,6 +2,9 @@
 
 The time is the CPU time of the store's main thread, as the store itself reports it (INFO cpu): a store that waits for a
 busy machine is not slow. Each measurement includes the reading of the command and of the INFO, some 0.05 ms.
+
+A processor may be slow, and a host may take it away, which counts as CPU time. `Measured.bound` is a time of a usual
+machine for the machine as it is now, by the time of a fixed script in the same store.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from statistics import median
 from typing import Any
 
 from gateway.store import Store
@@ -16,6 +20,9 @@ from gateway.store.command import Argument, Script
 from gateway.store.link import RedisLink
 
 PIPELINE = 5000  # commands
+FIXED = "local n = 0 for i = 1, 50000 do n = (n * 31 + i) % 1000003 end return n"
+USUAL = 0.8  # ms of the fixed script
+TRIES = 9
 
 
 class Measured:
@@ -46,6 +53,15 @@ class Measured:
         """Milliseconds that the store's main thread has worked."""
         info = await self._store.client.info("cpu")
         return 1000 * float(info["used_cpu_user_main_thread"] + info["used_cpu_sys_main_thread"])
+
+    async def bound(self, usual: float) -> float:
+        """The milliseconds on this machine of what takes `usual` milliseconds on a usual one; never fewer."""
+        times = []
+        for _ in range(TRIES):
+            before = await self.cpu()
+            await self._store.client.eval(FIXED, 0)
+            times.append(await self.cpu() - before)
+        return usual * max(1.0, median(times) / USUAL)
 
     @property
     def longest(self) -> float:

@@ -22,7 +22,7 @@ from tests.world import PEPPER, World
 
 pytestmark = pytest.mark.slow
 
-BOUND = 10.0  # ms of the store
+BOUND = 10.0  # ms of the store on a usual machine
 MANY = 50_000
 A = "{a:acme}"
 
@@ -74,7 +74,7 @@ async def test_audit_of_an_account_with_many_keys(world):
         await fill(w.store, many_keys())
         measured = Measured(w.store)
         assert (await Ledger(measured, {}).audit("acme")).mismatches == []
-        assert measured.longest < BOUND
+        assert measured.longest < await measured.bound(BOUND)
 
 
 async def test_audit_of_an_account_with_many_holds(world):
@@ -83,7 +83,7 @@ async def test_audit_of_an_account_with_many_holds(world):
         await fill(w.store, many_holds(key.id, expires=await soon(w)))
         measured = Measured(w.store)
         assert (await Ledger(measured, {}).audit("acme")).mismatches == []
-        assert measured.longest < BOUND
+        assert measured.longest < await measured.bound(BOUND)
 
 
 async def test_reclaim_of_expired_holds_among_many(world):
@@ -93,7 +93,7 @@ async def test_reclaim_of_expired_holds_among_many(world):
         await fill(w.store, (("ZADD", f"{A}:rx", 1, f"req_{n:032x}") for n in range(0, MANY, 50)))
         measured = Measured(w.store)
         assert await Ledger(measured, {}).reclaim("acme") == MANY // 50
-        assert measured.longest < BOUND
+        assert measured.longest < await measured.bound(BOUND)
 
 
 async def test_admission_and_settlement_beside_many_expired_leases(world):
@@ -106,7 +106,7 @@ async def test_admission_and_settlement_beside_many_expired_leases(world):
             hold = await w.admit(key)
         async with measured.measuring("settlement"):
             await settle(w.ledger, hold, 1)
-        assert measured.longest < BOUND
+        assert measured.longest < await measured.bound(BOUND)
 
 
 async def test_answer_that_takes_the_room_of_many_small_ones(world):
@@ -125,7 +125,7 @@ async def test_answer_that_takes_the_room_of_many_small_ones(world):
             await records.drain()
             assert int(await w.store.client.get(f"{A}:idb")) <= 64 << 20
             longest.append(measured.longest)
-        assert min(longest) < BOUND
+        assert min(longest) < await measured.bound(BOUND)
 
 
 async def test_permissions_of_an_account_with_many_rules(world):
@@ -136,7 +136,7 @@ async def test_permissions_of_an_account_with_many_rules(world):
         view = await Authenticator(measured, PEPPER).confirm(key, [f"model-{n}" for n in range(1000)])
         assert view.permits("model-999", frozenset())
         await Accounts(measured, Ledger(measured, {})).show("acme")
-        assert measured.longest < BOUND
+        assert measured.longest < await measured.bound(BOUND)
 
 
 async def test_list_of_many_accounts(world):
@@ -146,7 +146,7 @@ async def test_list_of_many_accounts(world):
         measured = Measured(w.store)
         ledger = Ledger(measured, {})
         assert len(await ledger.accounts()) == MANY + 1
-        assert measured.longest < BOUND
+        assert measured.longest < await measured.bound(BOUND)
 
 
 async def test_archive_checkpoint_of_many_keys(world):
@@ -156,4 +156,4 @@ async def test_archive_checkpoint_of_many_keys(world):
         await w.store.client.hset(f"{A}:ca", mapping={"n": 1, "bal": 0, "id": "0-1", "hash": ""})
         measured = Measured(w.store)
         assert len((await read_archive_checkpoint(measured, "acme")).by_key) == MANY
-        assert measured.longest < BOUND
+        assert measured.longest < await measured.bound(BOUND)
