@@ -45,10 +45,11 @@ provider = "up"
 price = {{ input = 1, output = 2 }}
 """
 
+# A busy machine may stop the gateway for a second: a connection whose bytes wait unread meanwhile is closed.
 LIMITS = """
 max_json_body = 2097152
-body_timeout = 1.0
-header_timeout = 1.0
+body_timeout = 4.0
+header_timeout = 4.0
 """
 
 

@@ -1,7 +1,7 @@
 """No command holds the store for long, whatever an account holds: a store serves all other accounts with one thread.
 
-`BOUND` is the promise. On a busy 2-core machine a command takes 1 to 2 ms, and 4.5 ms one that
-stores an answer of 1 MiB and drops a hundred others, so the bound has a margin.
+`BOUND` is the promise. On a busy 2-core machine a command takes 1 to 2 ms, so the bound has a margin. One that stores
+an answer of 1 MiB and drops a hundred others takes 4.5 ms, most of it in the kernel, and has `BOUND_OF_ANSWER`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tests.world import PEPPER, World
 
 pytestmark = pytest.mark.slow
 
-BOUND = 10.0  # ms of the store on a usual machine
+BOUND, BOUND_OF_ANSWER = 10.0, 25.0  # ms of the store on a usual machine
+DROPPED_AT_ONCE = 100  # answers, by one command
 MANY = 50_000
 A = "{a:acme}"
 
@@ -114,10 +115,10 @@ async def test_answer_that_takes_the_room_of_many_small_ones(world):
         key = await w.caller()
         seconds, microseconds = await w.store.client.time()
         await fill(w.store, many_answers(1000 * seconds + microseconds // 1000))
-        longest = []
+        longest, dropped = [], []
         for n in range(3):  # a busy neighbour of the processor makes a command longer, and never shorter
             measured = Measured(w.store)
-            records = Idempotency(measured)
+            records, before = Idempotency(measured), await w.store.client.zcard(f"{A}:ids")
             claim = await records.claim(key, f"order {n}", digest="d", request_id=f"req_{n}_new", model="m")
             assert isinstance(claim, Claim)
             claim.keep(b"x" * (1 << 20))
@@ -125,7 +126,9 @@ async def test_answer_that_takes_the_room_of_many_small_ones(world):
             await records.drain()
             assert int(await w.store.client.get(f"{A}:idb")) <= 64 << 20
             longest.append(measured.longest)
-        assert min(longest) < await measured.bound(BOUND)
+            dropped.append((before + 1 - await w.store.client.zcard(f"{A}:ids")) / len(measured.times))
+        assert max(dropped) <= DROPPED_AT_ONCE
+        assert min(longest) < await measured.bound(BOUND_OF_ANSWER)
 
 
 async def test_permissions_of_an_account_with_many_rules(world):
