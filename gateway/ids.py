@@ -63,6 +63,14 @@ def key_id() -> str:
     return "key_" + encoded[:KEY_LENGTH].decode().lower()
 
 
+def key_order(id_: str) -> tuple[int, str]:
+    """Sorts ids of keys by their creation.
+
+    Ids of older versions are shorter and do not show their age. They go first, in an order that stays.
+    """
+    return len(id_), id_
+
+
 def tool_call_id() -> str:
     """`call_` and 24 base62 characters."""
     return "call_" + _base62(os.urandom(18))

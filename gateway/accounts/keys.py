@@ -25,6 +25,7 @@ from gateway.accounts.key_settings import KeyLimits, check_key_name, key_fields
 from gateway.accounts.pepper import Peppers
 from gateway.amounts import format_amount
 from gateway.ids import key_id as new_key_id
+from gateway.ids import key_order
 from gateway.ledger.paging import scan_set
 from gateway.ledger.periods import Every, period_of
 from gateway.ledger.scripts import Links, slot
@@ -222,12 +223,9 @@ class Keys:
         return await self._read_all(account, await self.ids(account, user))
 
     async def ids(self, account: str, user: str | None = None) -> Sequence[str]:
-        """The ids of an account's keys, or of those of one user in it, oldest first.
-
-        Ids of older versions do not show their age. They go first, in an order that stays.
-        """
+        """The ids of an account's keys, or of those of one user in it, in their `key_order`."""
         index = f"{slot(account)}:ks" if user is None else keys_of_user(account, user)
-        return sorted(await scan_set(self._links.link(slot(account)), index), key=lambda one: (len(one), one))
+        return sorted(await scan_set(self._links.link(slot(account)), index), key=key_order)
 
     async def read(self, account: str, ids: Sequence[str]) -> Sequence[KeyRecord]:
         """The keys with these ids, in their order; ids of no key of the account are left out."""

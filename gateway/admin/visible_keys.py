@@ -9,6 +9,7 @@ from msgspec import Struct
 from gateway.accounts.keys import KeyRecord, Keys
 from gateway.admin.actor import Actor
 from gateway.errors import NotFound
+from gateway.ids import key_order
 
 READ_AT_ONCE = 100  # keys of the store
 READ_AT_MOST = 1000  # for one page: some 50 ms
@@ -70,8 +71,7 @@ class VisibleKeys:
 
 def _behind(ids: Sequence[str], after: str) -> Sequence[str]:
     """The ids behind `after`, whether or not it is one of them."""
-    order = (len(after), after)
-    return [one for one in ids if (len(one), one) < order] if after else ids
+    return [one for one in ids if key_order(one) < key_order(after)] if after else ids
 
 
 def _is_own(actor: Actor, key: KeyRecord) -> bool:

@@ -1,4 +1,4 @@
-"""How many changes one person makes with the rights of a member, an owner or nobody in particular.
+"""A limit of the changes of one person on the pages for members, for owners and for everybody who is signed in.
 
 Keys, events and invitations stay stored. Without a limit, one member could fill the store and the database.
 """

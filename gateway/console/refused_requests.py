@@ -9,10 +9,10 @@ from gateway.console.visit import Visit
 from gateway.history.refusals import RefusalQuery, RefusalSum, count_refusals, read_refusals
 
 
-async def refused_requests(visit: Visit, chosen: Range) -> list[RefusalSum]:
-    """The sums of the range by account, key, model and code, the largest first."""
+async def refused_requests(visit: Visit, chosen: Range, *, most: int) -> list[RefusalSum]:
+    """The largest sums of the range by account, key, model and code."""
     query = await _query(visit, chosen)
-    return await visit.services.sql.run(read_refusals, await visit.services.database(), query)
+    return await visit.services.sql.run(read_refusals, await visit.services.database(), query, most=most)
 
 
 async def count_of_refused(visit: Visit, chosen: Range, *, key: str = "", user: str = "", model: str = "") -> int:

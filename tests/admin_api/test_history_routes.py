@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -114,11 +115,16 @@ async def test_own_price_is_set_and_cleared_by_actors_with_both_scopes(api) -> N
         assert "'accounts' and 'credits'" in (await a.ask("DELETE", path)).error["message"]
 
 
+async def store_price(a: Any, model: str, text: str) -> None:
+    """Store an own price of acme that the API would not take."""
+    await a.services.store.store.link(slot("acme")).call("HSET", slot("acme"), f"p:{model}", text)
+
+
 async def test_own_price_of_a_model_that_is_gone_is_cleared_though_its_name_is_an_alias_now(api) -> None:
     async with api() as a:
         await a.as_operator()
         await a.ask("PUT", "/accounts/acme/prices/fake-chat", {"factor": "2"})
-        await a.services.store.store.link(slot("acme")).call("HSET", slot("acme"), "p:short", '{"factor": "3"}')
+        await store_price(a, "short", '{"factor": "3"}')
         done = await a.ask("DELETE", "/accounts/acme/prices/short")
         assert done.document["prices"] == {"fake-chat": {"factor": "2"}}
 
@@ -127,7 +133,7 @@ async def test_own_price_that_a_newer_version_has_stored_is_named(api) -> None:
     async with api() as a:
         await a.as_operator()
         await a.ask("PUT", "/accounts/acme/prices/short", {"factor": "2"})
-        await a.services.store.store.link(slot("acme")).call("HSET", slot("acme"), "p:fake-chat", '{"per_smell": "1"}')
+        await store_price(a, "fake-chat", '{"per_smell": "1"}')
         refused = await a.ask("GET", "/accounts/acme/models")
         assert (refused.status, "price of 'fake-chat'" in refused.error["message"]) == (400, True)
 

@@ -54,6 +54,7 @@ async def test_operators_make_any_number_of_changes(console: Any, few: int) -> N
         for number in range(few + 2):
             await root.post(f"{KEYS}/new", 200, page=f"{KEYS}/new", name=f"number {number}")
             await root.post("/site/new-account", name=f"account-{number}", group="default")
+        assert len(await keys(c)) == few + 2
 
 
 async def keys(c: Any) -> list[str]:

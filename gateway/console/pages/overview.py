@@ -23,7 +23,7 @@ from gateway.console.usage_chart import chart_table
 from gateway.console.visit import Visit
 from gateway.history.usage_sums import ERRORS, PERIODS, TooManyRows
 
-TOP = 8  # keys
+TOP = 8  # keys, and sums of refused requests
 
 
 async def overview(visit: Visit, account: str) -> Reply:
@@ -32,7 +32,7 @@ async def overview(visit: Visit, account: str) -> Reply:
     record = await existing_account(visit.store.accounts, account)
     by_model = await report_by_model(visit, reports, chosen)
     by_key = await report(visit, reports, chosen, ["key"])
-    refused = await refused_requests(visit, chosen)
+    refused = await refused_requests(visit, chosen, most=TOP)
     total = await asyncio.to_thread(lambda: by_key.total_form)  # of many rows it takes long
     calls = by_key.total["calls"]
     values = {
