@@ -1,9 +1,10 @@
 """`python -m benchmarks [SCENARIO…]`: tables on stdout, progress on stderr, everything measured with --json FILE.
 
-Beside it `growth` measures cost as work grows, `pairs` compares two contenders closely, `instructions`, `idle-cpu` and
-`structure` look at one tree, `targets` judges and `plot` draws what was measured, `costs` and `scale` calculate for
-larger sites. `hostile` measures one account while another attacks, `console` calls beside people in the console,
-`store-memory` the store at a steady rate of calls. Each explains itself with --help.
+Beside it `growth` measures cost as work grows, `installation` pages, routes and commands as an installation grows,
+`pairs` compares two contenders closely, `instructions`, `idle-cpu` and `structure` look at one tree, `targets` judges
+and `plot` draws what was measured, `costs` and `scale` calculate for larger sites. `hostile` measures one account while
+another attacks, `console` calls beside people in the console, `store-memory` the store at a steady rate of calls,
+`reload` calls beside a reload, `fairness` the calls of a crowd. Each explains itself with --help.
 """
 
 from __future__ import annotations
@@ -19,14 +20,17 @@ from benchmarks.console.command import console
 from benchmarks.contenders import Contender, all_contenders
 from benchmarks.cores import available_cores, pinned, share_out
 from benchmarks.costs import costs
+from benchmarks.fairness import fairness
 from benchmarks.fault import BenchFault
 from benchmarks.growth import growth
 from benchmarks.hostile.command import hostile
 from benchmarks.idle_cpu import idle_cpu
 from benchmarks.importer_load import importer
+from benchmarks.installation.command import installation
 from benchmarks.instructions.command import instructions
 from benchmarks.pairs import pairs
 from benchmarks.plot import plot
+from benchmarks.reload import reload
 from benchmarks.report import Report, lines_of, machine, sharing_note, show
 from benchmarks.rounds import Plan, Sample, run_scenario
 from benchmarks.scale import scale
@@ -65,8 +69,8 @@ def main(
 ) -> None:
     """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers, halves (default: all).
 
-    Other commands: growth, targets, plot, costs, scale, structure, instructions, idle-cpu, pairs, hostile, console,
-    store-memory.
+    Other commands: growth, installation, targets, plot, costs, scale, structure, instructions, idle-cpu, pairs,
+    hostile, console, store-memory, reload, fairness.
     """
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
     known = all_contenders(at=at, litellm=litellm, portkey=portkey)
@@ -151,6 +155,7 @@ class Bench(click.Group):
 COMMANDS = {
     "compare": main,
     "growth": growth,
+    "installation": installation,
     "targets": targets,
     "plot": plot,
     "costs": costs,
@@ -163,6 +168,8 @@ COMMANDS = {
     "console": console,
     "importer": importer,
     "store-memory": store_memory,
+    "reload": reload,
+    "fairness": fairness,
 }
 bench = Bench("benchmarks", commands=COMMANDS)
 

@@ -40,7 +40,7 @@ from benchmarks.upstream import mock_upstream
 from gateway.database.address import DatabaseAddress, postgres_address
 from gateway.database.engine import Database
 from gateway.database.tables import ledger_lines
-from gateway.ledger.scripts import slot
+from gateway.store.links import slot
 
 ACCOUNT = "bench"
 WARMUP = 2.0  # seconds of load before each phase

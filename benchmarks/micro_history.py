@@ -31,11 +31,11 @@ from gateway.history.sql_thread import SqlThread
 from gateway.ids import request_id
 from gateway.ledger.import_hints import TOUCHED
 from gateway.ledger.line_meta import LineMeta
-from gateway.ledger.scripts import slot
-from gateway.ledger.store_audit import ACCOUNTS
+from gateway.ledger.listing.names import ACCOUNTS
 from gateway.metrics import Metrics
 from gateway.runtime.interpreter import collect_rarely
 from gateway.store import EmbeddedServer, Store
+from gateway.store.links import slot
 
 CATCH_UP = 100_000  # lines
 SECONDS = 20  # at the steady rate
@@ -121,6 +121,7 @@ async def measure(store: Store, path: str, database: Database, *, accounts: int,
         Metrics(),
         keep_lines=timedelta(days=2),
         keep_history=timedelta(days=2555),
+        keep_addresses=timedelta(days=30),
     )
     for _ in range(CATCH_UP // 5000):
         await writer.write(5000)

@@ -26,17 +26,16 @@ import msgspec
 import sqlalchemy as sa
 
 from gateway.admin.times import from_micros
-from gateway.admin.usage_report import Report
 from gateway.billing.usage import Usage
 from gateway.database.address import DatabaseAddress, postgres_address
 from gateway.database.engine import Database
 from gateway.database.tables import (
     DURATION_CELLS,
-    DURATION_MS,
     FIRST_TOKEN_CELLS,
-    FIRST_TOKEN_MS,
+    MAXIMA,
     MEASURES,
     ROLLUPS,
+    TIMES_MS,
     USER,
     import_state,
     ledger_lines,
@@ -54,6 +53,7 @@ from gateway.history.month_lines import read_month
 from gateway.history.reader import read_newest_lines, read_request
 from gateway.history.usage_sums import UsageQuery, read_usage
 from gateway.ledger.line_meta import LineMeta
+from gateway.reports.usage_report import Report
 
 RARE = 50_000  # calls of an account
 STEP = 500_000  # lines filled in one transaction
@@ -150,8 +150,10 @@ def fill_sums(database: Database, table: sa.Table, period: int) -> None:
         "duration_ms": total(lines.duration_ms),
         "streams": sa.func.count(),
         "first_token_ms": total(lines.first_token_ms),
-        **cells(lines.duration_ms, DURATION_CELLS, DURATION_MS),
-        **cells(lines.first_token_ms, FIRST_TOKEN_CELLS, FIRST_TOKEN_MS),
+        **cells(lines.duration_ms, DURATION_CELLS, TIMES_MS),
+        **cells(lines.first_token_ms, FIRST_TOKEN_CELLS, TIMES_MS),
+        "duration_max_ms": sa.func.max(lines.duration_ms),
+        "first_token_max_ms": sa.func.max(lines.first_token_ms),
     }
     user = {USER: sa.func.max(lines[USER])} if USER in table.columns else {}
     values = [sums.get(name, sa.literal_column("0")) for name in MEASURES]
@@ -167,7 +169,8 @@ def fill_months(database: Database, site: Site) -> None:
     labels = [days[column.name] for column in list(usage_daily.primary_key.columns)[1:]]
     names = [column.name for column in usage_monthly.columns]
     while month < site.end:
-        sums = {name: sa.func.sum(days[name]) for name in MEASURES} | {USER: sa.func.max(days[USER])}
+        sums: dict[str, sa.ColumnElement[int]] = {name: sa.func.sum(days[name]) for name in MEASURES}
+        sums |= {name: sa.func.max(days[name]) for name in (*MAXIMA, USER)}
         values = [sums.get(name, days[name] if name != "month" else sa.literal_column(str(month))) for name in names]
         query = sa.select(*values).where(days.day >= month, days.day < next_month(month)).group_by(*labels)
         with database.writing() as connection:

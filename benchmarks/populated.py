@@ -12,7 +12,7 @@ was filled is one that grew: its audit is clean.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -25,15 +25,17 @@ from benchmarks.contenders.gateway import COMMAND
 from benchmarks.cores import pinned
 from benchmarks.load import Load, http_request
 from benchmarks.processes import running
-from gateway.accounts.keys import Keys, NewKey
+from gateway.accounts.key_record import CreatedKey
+from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import load_pepper
 from gateway.amounts import NANO
 from gateway.billing.usage import Usage
 from gateway.ledger import Ledger
 from gateway.ledger.line_meta import LineMeta
-from gateway.ledger.scripts import SHARED, slot
+from gateway.ledger.scripts import SHARED
 from gateway.store import EmbeddedServer, Store
 from gateway.store.command import Script
+from gateway.store.links import slot
 from gateway.testing.ports import free_ports
 
 BALANCE = 1_000_000 * NANO
@@ -119,8 +121,11 @@ class Site(Struct, frozen=True):
 
 
 @contextmanager
-def populated(population: Population, place: Place) -> Iterator[Site]:
-    """The store, its accounts and lines, then the server; `place.models` are served beside the population's."""
+def populated(population: Population, place: Place, *, env: Mapping[str, str] | None = None) -> Iterator[Site]:
+    """The store, its accounts and lines, then the server; `place.models` are served beside the population's.
+
+    `env`: further variables of the server, such as the PYTHONPATH of another checkout.
+    """
     data_dir = place.folder / "data"
     keys = [key.text for key in _fill(place, load_pepper(data_dir), population)]
     store = EmbeddedServer(place.folder / "store")
@@ -131,8 +136,8 @@ def populated(population: Population, place: Place) -> Iterator[Site]:
         [port] = free_ports(1)
         config = write_config([*models, *place.models], place, port=port, socket=store.socket)
         serve = [*COMMAND, "serve", "--config", str(config)]
-        env = {"BENCH_UPSTREAM_KEY": "sk-mock"}
-        with running(serve, log=place.folder / "gateway.log", cores=place.cores.contender, env=env) as process:
+        given = {"BENCH_UPSTREAM_KEY": "sk-mock", **(env or {})}
+        with running(serve, log=place.folder / "gateway.log", cores=place.cores.contender, env=given) as process:
             headers = {"Authorization": f"Bearer {keys[0]}"}
             server = Running(port=port, pids=(process.pid,), headers=headers, store_pid=store.pid)
             await_ready("gateway", server, process)
@@ -141,7 +146,7 @@ def populated(population: Population, place: Place) -> Iterator[Site]:
         store.stop_blocking()
 
 
-def _fill(place: Place, pepper: bytes, population: Population) -> list[NewKey]:
+def _fill(place: Place, pepper: bytes, population: Population) -> list[CreatedKey]:
     """Fill a server that then ends: what filling leaves in its Lua is not what a million calls would leave."""
     store = EmbeddedServer(place.folder / "store")
     with pinned(place.cores.load):
@@ -162,11 +167,11 @@ def write_config(models: list[str], place: Place, *, port: int, socket: Path) ->
     return config
 
 
-async def populate(socket: Path, pepper: bytes, population: Population) -> list[NewKey]:
+async def populate(socket: Path, pepper: bytes, population: Population) -> list[CreatedKey]:
     """Fill an empty store; a key of each account, in order."""
     store = await Store.open(socket, timeout=FILL_TIMEOUT)
     try:
-        ledger, keys, made = Ledger(store, {}), Keys(store, pepper), list[NewKey]()
+        ledger, keys, made = Ledger(store, {}), Keys(store, pepper), list[CreatedKey]()
         for start in range(0, population.accounts, AT_ONCE):
             names = [f"a{number:07}" for number in range(start, min(start + AT_ONCE, population.accounts))]
             await asyncio.gather(*(ledger.open(name, "default", balance=BALANCE) for name in names))
@@ -186,7 +191,7 @@ async def _rewritten(store: Store) -> None:
         await asyncio.sleep(0.1)
 
 
-async def write_lines(store: Store, key: NewKey, count: int) -> None:
+async def write_lines(store: Store, key: CreatedKey, count: int) -> None:
     """So many settled calls into the ledger of the key's account."""
     folder = resources.files("gateway.ledger") / "lua"
     parts = [(folder / f"{part}.lua").read_text(encoding="utf-8") for part in SHARED["settle"]]

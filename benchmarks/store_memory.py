@@ -151,6 +151,7 @@ async def measure(load: Load, messages: Console) -> Found:
                 Metrics(),
                 keep_lines=timedelta(seconds=LINE_DAYS * load.day),
                 keep_history=timedelta(days=2555),
+                keep_addresses=timedelta(days=30),
             )
             done = asyncio.Event()
             importing = asyncio.create_task(service.run(done))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gateway.http_client.timeouts import Timeouts as Timeouts
     from gateway.http_client.upstream import Answer as Answer
     from gateway.http_client.upstream import Upstream as Upstream
+    from gateway.plugins.chunk_accumulator import fold_chat as fold_chat
     from gateway.plugins.hookspecs import hookimpl as hookimpl
     from gateway.plugins.provider import Chat as Chat
     from gateway.plugins.provider import Embeddings as Embeddings
@@ -41,6 +42,35 @@ if TYPE_CHECKING:
     from gateway.plugins.provider import Transcription as Transcription
     from gateway.plugins.text_fast_path import LanedStream as LanedStream
     from gateway.plugins.text_fast_path import TextLane as TextLane
+    from gateway.plugins.upstream_errors import error_body as error_body
+    from gateway.plugins.upstream_errors import error_of_document as error_of_document
+    from gateway.plugins.upstream_errors import raise_for_status as raise_for_status
+    from gateway.schemas.chat_messages import AllowedChoice as AllowedChoice
+    from gateway.schemas.chat_messages import AllowedTools as AllowedTools
+    from gateway.schemas.chat_messages import AssistantMessage as AssistantMessage
+    from gateway.schemas.chat_messages import AudioPart as AudioPart
+    from gateway.schemas.chat_messages import AudioReference as AudioReference
+    from gateway.schemas.chat_messages import CustomChoice as CustomChoice
+    from gateway.schemas.chat_messages import CustomDefinition as CustomDefinition
+    from gateway.schemas.chat_messages import CustomInput as CustomInput
+    from gateway.schemas.chat_messages import CustomTool as CustomTool
+    from gateway.schemas.chat_messages import CustomToolCall as CustomToolCall
+    from gateway.schemas.chat_messages import DeveloperMessage as DeveloperMessage
+    from gateway.schemas.chat_messages import FilePart as FilePart
+    from gateway.schemas.chat_messages import FunctionArguments as FunctionArguments
+    from gateway.schemas.chat_messages import FunctionChoice as FunctionChoice
+    from gateway.schemas.chat_messages import FunctionDefinition as FunctionDefinition
+    from gateway.schemas.chat_messages import FunctionMessage as FunctionMessage
+    from gateway.schemas.chat_messages import FunctionTool as FunctionTool
+    from gateway.schemas.chat_messages import FunctionToolCall as FunctionToolCall
+    from gateway.schemas.chat_messages import ImagePart as ImagePart
+    from gateway.schemas.chat_messages import ImageURL as ImageURL
+    from gateway.schemas.chat_messages import InputAudio as InputAudio
+    from gateway.schemas.chat_messages import RefusalPart as RefusalPart
+    from gateway.schemas.chat_messages import SystemMessage as SystemMessage
+    from gateway.schemas.chat_messages import TextPart as TextPart
+    from gateway.schemas.chat_messages import ToolMessage as ToolMessage
+    from gateway.schemas.chat_messages import UserMessage as UserMessage
     from gateway.schemas.chat_request import ChatRequest as ChatRequest
     from gateway.schemas.chat_response import ChatChunk as ChatChunk
     from gateway.schemas.chat_response import ChatCompletion as ChatCompletion
@@ -61,6 +91,10 @@ if TYPE_CHECKING:
     from gateway.schemas.images import ImageEvent as ImageEvent
     from gateway.schemas.images import ImageRequest as ImageRequest
     from gateway.schemas.images import ImageUsage as ImageUsage
+    from gateway.schemas.native_request import AcceptedFields as AcceptedFields
+    from gateway.schemas.native_request import NativeChunk as NativeChunk
+    from gateway.schemas.native_request import NativeCompletion as NativeCompletion
+    from gateway.schemas.native_request import NativeRequest as NativeRequest
     from gateway.schemas.speech import SpeechChunk as SpeechChunk
     from gateway.schemas.speech import SpeechRequest as SpeechRequest
     from gateway.schemas.speech import SpeechUsage as SpeechUsage
@@ -73,6 +107,7 @@ if TYPE_CHECKING:
     from gateway.schemas.transcription import Word as Word
     from gateway.sse import Event as Event
     from gateway.sse import EventParser as EventParser
+    from gateway.uploads.audio_format import sound_format as sound_format
     from gateway.version import __version__ as __version__
 
 # Where each name lives. They are imported when asked for, because every `gateway …` command passes through this
@@ -88,9 +123,39 @@ _HOME = {
         "http_client.multipart": ("Multipart",),
         "http_client.timeouts": ("Timeouts",),
         "http_client.upstream": ("Answer", "Upstream"),
+        "plugins.chunk_accumulator": ("fold_chat",),
         "plugins.hookspecs": ("hookimpl",),
         "plugins.provider": ("Chat", "Embeddings", "Images", "Provider", "Speech", "Target", "Transcription"),
         "plugins.text_fast_path": ("LanedStream", "TextLane"),
+        "plugins.upstream_errors": ("error_body", "error_of_document", "raise_for_status"),
+        "schemas.chat_messages": (
+            "AllowedChoice",
+            "AllowedTools",
+            "AssistantMessage",
+            "AudioPart",
+            "AudioReference",
+            "CustomChoice",
+            "CustomDefinition",
+            "CustomInput",
+            "CustomTool",
+            "CustomToolCall",
+            "DeveloperMessage",
+            "FilePart",
+            "FunctionArguments",
+            "FunctionChoice",
+            "FunctionDefinition",
+            "FunctionMessage",
+            "FunctionTool",
+            "FunctionToolCall",
+            "ImagePart",
+            "ImageURL",
+            "InputAudio",
+            "RefusalPart",
+            "SystemMessage",
+            "TextPart",
+            "ToolMessage",
+            "UserMessage",
+        ),
         "schemas.chat_request": ("ChatRequest",),
         "schemas.chat_response": (
             "ChatChunk",
@@ -108,6 +173,7 @@ _HOME = {
         ),
         "schemas.embeddings": ("EmbeddingAnswer", "EmbeddingRequest"),
         "schemas.images": ("GeneratedImage", "ImageAnswer", "ImageEvent", "ImageRequest", "ImageUsage"),
+        "schemas.native_request": ("AcceptedFields", "NativeChunk", "NativeCompletion", "NativeRequest"),
         "schemas.speech": ("SpeechChunk", "SpeechRequest", "SpeechUsage"),
         "schemas.transcription": (
             "AudioFile",
@@ -119,6 +185,7 @@ _HOME = {
             "Word",
         ),
         "sse": ("Event", "EventParser"),
+        "uploads.audio_format": ("sound_format",),
         "version": ("__version__",),
     }.items()
     for name in names
@@ -132,3 +199,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
     return value
+
+
+def __dir__() -> list[str]:
+    """Every public name, also those that nobody has asked for yet."""
+    return sorted({*globals(), *_HOME})

@@ -19,7 +19,7 @@ _AMOUNT = re.compile(r"([+-]?)([0-9]{1,12})(?:\.([0-9]{1,9}))?", re.ASCII)
 
 def parse_amount(text: str) -> int:
     """Nano-units of a decimal text; ValueError names what is wrong with it."""
-    match = _AMOUNT.fullmatch(text.strip())
+    match = _AMOUNT.fullmatch(text.strip(" "))
     if match is None:
         raise ValueError(f"{text!r} is not a decimal amount with at most nine places")
     sign, whole, fraction = match.groups()

@@ -6,14 +6,18 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import time
 from base64 import b32hexencode
 from binascii import b2a_base64
 
-# base64 yields 64 symbols and base62 has 62: the two odd ones are folded, which costs less than a bit of the 174 here.
+# base64 yields 64 symbols and base62 has 62: the two odd ones are folded, which costs less than a bit of 174.
 _BASE62 = bytes.maketrans(b"+/", b"7x")
-REQUEST, COMPLETION = 20, 29  # random characters of an id, the last ones
+REQUEST = 20  # random characters of a request id, the last ones
+TIME, SHOWN_TIME = 12, 9  # characters of the time, in hex in a request id, and to the base of 36 in a completion id
+PREFIX = len("req_") + TIME  # characters of a request id before those that are random
+_COMPLETION = re.compile(rf"(?:chatcmpl-|resp_|msg_)([0-9a-z]{{{SHOWN_TIME}}})([0-9a-f]{{{REQUEST}}})", re.ASCII)
 KEY_RANDOM, KEY_TIME, KEY_LENGTH = 45, 45, 18  # bits of the two parts of a key's id, and its characters after `key_`
 PAGE = 3072  # bytes per draw: a system call for every id took 4 % of the governed path
 
@@ -27,8 +31,9 @@ class Ids:
     """
 
     def __init__(self) -> None:
-        self._prefix = self._hex = self._base62 = ""  # the pages, as text: all at once, for each id took 0.4 µs
-        self._hex_at = self._base62_at = 0
+        self._prefix = self._hex = ""  # the page, as text: all at once, for each id took 0.4 µs
+        self._hex_at = 0
+        self._shown_of = self._shown = ""  # the prefix of a request id, and that of its completion id
 
     def request_id(self) -> str:
         """`req_` and 32 lower hex digits; the last 20 are random."""
@@ -38,18 +43,31 @@ class Ids:
         self._hex_at = end = at + REQUEST
         return self._prefix + self._hex[at:end]
 
-    def completion_id(self) -> str:
-        """`chatcmpl-` and 29 base62 characters."""
-        at = self._base62_at
-        if at + COMPLETION > len(self._base62):
-            self._base62, at = _base62(os.urandom(PAGE)), 0
-        self._base62_at = end = at + COMPLETION
-        return "chatcmpl-" + self._base62[at:end]
+    def completion_id(self, request_id: str) -> str:
+        """`chatcmpl-` and 29 lower-case letters and digits: those of the request id, written differently.
+
+        So a call is found by the id that its client sees, and nothing is stored for it. `to_request_id` is the inverse.
+        """
+        prefix = request_id[:PREFIX]
+        if prefix != self._shown_of:
+            self._shown_of, self._shown = prefix, "chatcmpl-" + _base36(int(prefix[-TIME:], 16))
+        return self._shown + request_id[PREFIX:]
 
 
 def request_id() -> str:
     """`req_` and 32 lower hex digits; the last 20 are random."""
     return _request_prefix() + os.urandom(REQUEST // 2).hex()
+
+
+def answer_id(prefix: str, completion_id: str) -> str:
+    """The id of an answer in another dialect: `resp_` or `msg_` and the characters of its completion id."""
+    return prefix + completion_id[len("chatcmpl-") :]
+
+
+def to_request_id(shown: str) -> str:
+    """The request id of the id of an answer; any other text as it is, such as a request id."""
+    found = _COMPLETION.fullmatch(shown)
+    return shown if found is None else f"req_{int(found[1], 36):0{TIME}x}{found[2]}"
 
 
 def key_id() -> str:
@@ -85,6 +103,15 @@ def padding() -> str:
 def _request_prefix() -> str:
     """`req_` and the milliseconds since 1970 as 12 hex digits."""
     return f"req_{int(time.time() * 1000):012x}"
+
+
+def _base36(number: int) -> str:
+    """Digits and lower-case letters, as `int(text, 36)` reads them; enough for milliseconds until the year 5188."""
+    digits = ""
+    for _ in range(SHOWN_TIME):
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits
 
 
 def _base62(random: bytes) -> str:

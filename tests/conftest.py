@@ -23,7 +23,8 @@ from redis.utils import get_lib_version
 from tornado.ioloop import IOLoop
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import Keys, NewKey
+from gateway.accounts.key_record import CreatedKey
+from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.api.routes import Application
 from gateway.config.loader import demo_settings
@@ -39,6 +40,8 @@ from tests import quick
 from tests.benchmarks_package import make_importable
 from tests.migrated_once import filled_once, migrated_once
 from tests.plugins_once import loaded_once
+from tests.polling import turns
+from tests.postgres import PostgresServer, postgres_server
 from tests.shared_bytecode import share_bytecode
 from tests.world import OpenWorld, open_world
 
@@ -60,9 +63,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Prepare the collection of tests; see `tests.quick` and `tests.shared_bytecode`."""
     gc.disable()  # until all tests are collected: with so many new objects it would take a third of that time
     quick.is_on = config.option.markexpr == "not slow"
-    hypothesis.settings.register_profile("quick", max_examples=quick.examples(100))
-    if quick.is_on:
-        hypothesis.settings.load_profile("quick")
+    # On a busy machine there is no bound for the time of an example, nor for the time to generate it.
+    slow = [hypothesis.HealthCheck.too_slow]
+    hypothesis.settings.register_profile(
+        "tests", max_examples=quick.examples(100), deadline=None, suppress_health_check=slow
+    )
+    hypothesis.settings.load_profile("tests")
     share_bytecode(config)
 
 
@@ -70,6 +76,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Leave slow folders and modules out of a quick run that does not name them: what they import takes seconds."""
     is_named = any(collection_path.name in argument for argument in config.args)
     return True if quick.is_on and not is_named and _is_slow(collection_path) else None
+
+
+def _runs_all(config: pytest.Config) -> bool:
+    """Whether the command names no tests; the processes of a run get the folder of the tests as an argument."""
+    return {Path(argument).resolve() for argument in config.args} <= {TESTS, TESTS.parent}
 
 
 def _is_slow(path: Path) -> bool:
@@ -85,8 +96,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the slow folders, and run every coroutine test on the Tornado loop."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of slow folders, run coroutine tests on the Tornado loop, and leave out what is not quick."""
+    if quick.is_on and _runs_all(config):
+        items[:], left = quick.sample(items)
+        config.hook.pytest_deselected(items=left)
     for item in items:
         if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).parts[0] in SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
@@ -111,6 +125,13 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
             gc.enable()
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer | None]:
+    """A server for the whole process, or None. A module that imports it gets a server of its own."""
+    with postgres_server() as server:
+        yield server
+
+
 @pytest.fixture
 def io_loop() -> Iterator[IOLoop]:
     """pytest-tornado's fixture without its leak: a bare IOLoop() makes a second loop and forgets it."""
@@ -118,6 +139,7 @@ def io_loop() -> Iterator[IOLoop]:
     io_loop = IOLoop(asyncio_loop=loop, make_current=False)
     asyncio.set_event_loop(loop)
     yield io_loop
+    loop.run_until_complete(turns())  # a connection that a test has just closed lets go of its socket
     loop.run_until_complete(loop.shutdown_asyncgens())  # as asyncio.run would; clients leave generators behind
     asyncio.set_event_loop(None)
     io_loop.close(all_fds=True)
@@ -215,10 +237,10 @@ def ledger(gateway: Gateway) -> Ledger:
 
 
 @pytest.fixture
-def api_key(io_loop: IOLoop, accounts: Accounts, keys: Keys) -> NewKey:
+def api_key(io_loop: IOLoop, accounts: Accounts, keys: Keys) -> CreatedKey:
     """A key of the account "acme", which has a balance of 10."""
 
-    async def make() -> NewKey:
+    async def make() -> CreatedKey:
         await accounts.create("acme", balance=10 * NANO)
         return await keys.create("acme", name="test")
 
@@ -226,7 +248,7 @@ def api_key(io_loop: IOLoop, accounts: Accounts, keys: Keys) -> NewKey:
 
 
 @pytest.fixture
-def bearer(api_key: NewKey) -> dict[str, str]:
+def bearer(api_key: CreatedKey) -> dict[str, str]:
     """Headers of a caller with that key."""
     return {"Authorization": f"Bearer {api_key.text}", "Content-Type": "application/json"}
 

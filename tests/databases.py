@@ -1,6 +1,6 @@
 """The fixtures of tests that run on SQLite and on PostgreSQL alike.
 
-A test module imports `postgres`, `database_address` and `database`.
+A test module imports `database_address` and `database`. The server is that of tests/conftest.py.
 """
 
 from __future__ import annotations
@@ -13,16 +13,8 @@ import pytest
 
 from gateway.database.address import DatabaseAddress, postgres_address
 from gateway.database.engine import Database
-from tests.postgres import PostgresServer, postgres_server
 
 KINDS = ("sqlite", pytest.param("postgresql", marks=pytest.mark.slow))
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer | None]:
-    """A server for the whole run, or None."""
-    with postgres_server() as server:
-        yield server
 
 
 @pytest.fixture(params=KINDS)

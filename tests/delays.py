@@ -35,6 +35,11 @@ async def time_passes(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+async def operator_waits_for(seconds: float) -> None:
+    """Between two steps of a procedure whose text says so."""
+    await asyncio.sleep(seconds)
+
+
 async def forever() -> None:
     """Never returns, but can be cancelled."""
     await asyncio.Event().wait()

@@ -22,7 +22,7 @@ from tests.polling import until_blocking
 
 SETTINGS = {
     "listen_addresses": "",
-    "max_connections": "40",
+    "max_connections": "100",
     "shared_buffers": "32MB",
     "autovacuum": "off",
     "fsync": "off",  # the machine does not lose its power during a test

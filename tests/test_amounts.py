@@ -32,6 +32,7 @@ def test_amount_is_read_exactly(text: str, nano: int) -> None:
     assert parse_amount(text) == nano
 
 
+@pytest.mark.holds("security.md#money-2")
 @pytest.mark.parametrize(
     "text",
     [

@@ -22,6 +22,7 @@ class OfPlugin(UpstreamError):
     default_code = "sk-of-the-plugin"
 
 
+@pytest.mark.holds("routing.md#what-each-attempt-answered-1")
 @pytest.mark.parametrize(
     ("error", "code"),
     [

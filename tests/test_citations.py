@@ -38,10 +38,10 @@ def names() -> set[str]:
 
 
 def exists(cited: str, path: Path) -> bool:
-    """Whether a document is there: by its name alone, or by its path from the root or from the file that cites it."""
+    """Whether a document is there: by its name, or by its path from the root, from docs/ or from the file."""
     if "/" not in cited:
         return cited in names()
-    return (ROOT / cited).is_file() or (path.parent / cited).is_file()
+    return any((folder / cited).is_file() for folder in (ROOT, ROOT / "docs", path.parent))
 
 
 def test_every_cited_document_is_in_the_repository() -> None:

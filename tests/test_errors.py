@@ -129,3 +129,14 @@ def test_messages_are_bounded_and_detail_is_not_sent() -> None:
     error = errors.UpstreamError("x" * 5000, detail="for the log")
     assert len(error.message) == MAX_MESSAGE
     assert b"for the log" not in error.body()
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(7, 7.0), (0.5, 0.5), (1e9, 86_400.0), (-1, None), (float("nan"), None), ("7", None), (None, None)],
+)
+def test_pause_that_is_set_later_is_checked_like_that_of_the_constructor(given: object, kept: float | None) -> None:
+    error, made = errors.UpstreamRateLimited(), errors.UpstreamRateLimited(retry_after=given)  # type: ignore[arg-type]
+    error.retry_after = given  # type: ignore[assignment]
+    assert error.retry_after == made.retry_after == kept
+    assert ("Retry-After" in error.headers()) == (kept is not None)

@@ -14,6 +14,7 @@ import pytest
 import gateway
 from benchmarks.checkout import Checkout
 from benchmarks.structure.circles import circles
+from benchmarks.structure.classes import Classes
 from benchmarks.structure.sources import Sources
 
 ROOT = Path(__file__).parent.parent
@@ -27,6 +28,9 @@ RANKS = [
     {"admin_api", "console"},
     {"api"},
     {"backup"},
+    {"services"},
+    {"imports", "setup"},
+    {"people", "reports"},
     {"admin"},
     {"notifications"},
     {"inference"},
@@ -38,11 +42,12 @@ RANKS = [
     {"metrics"},
     {"plugins", "uploads"},
     {"billing"},
+    {"web"},
     {"store", "database", "http_server", "http_client"},
     {"config"},
     {"schemas"},
     {"sse"},
-    {"errors", "log", "ids", "amounts", "version"},
+    {"errors", "log", "ids", "amounts", "email_address", "version", "whole_numbers"},
     {"log_form", "log_output"},
     {"redaction"},
 ]
@@ -99,6 +104,45 @@ def test_each_package_imports_only_packages_of_lower_rank() -> None:
                 if part != own and RANK[part] >= RANK[own]:
                     faults.append(f"{shown(path)} imports {module}.{name}")
     assert faults == []
+
+
+def room_of(module: str) -> str:
+    """The package of the second level that a module lies in, as `gateway.people.oidc`; "" for one of the first."""
+    parts = module.split(".")
+    return ".".join(parts[:3]) if (ROOT / Path(*parts[:3])).is_dir() and len(parts) > 2 else ""
+
+
+def test_packages_inside_a_package_have_no_circles() -> None:
+    """Neither among themselves nor with the modules beside them; imports for type checkers count."""
+    arrows: dict[str, set[str]] = {}
+    for path in sources("gateway"):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        for found, name in imported(path, typing_too=True):
+            target = f"{found}.{name}" if is_module(f"{found}.{name}") else found
+            if target.split(".")[:2] == module.split(".")[:2]:
+                ends = room_of(module) or module, room_of(target) or target
+                if ends[0] != ends[1]:
+                    arrows.setdefault(ends[0], set()).add(ends[1])
+    rooms = {name for name in [*arrows, *(one for ends in arrows.values() for one in ends)] if room_of(f"{name}.x")}
+    assert {"gateway.people.oidc", "gateway.admin_api.resources", "gateway.console.pages"} <= rooms
+    assert [name for name in sorted(rooms) if name in reached(arrows, name)] == []
+
+
+def is_module(name: str) -> bool:
+    place = ROOT / Path(*name.split("."))
+    return place.is_dir() or place.with_suffix(".py").exists()
+
+
+def reached(arrows: dict[str, set[str]], start: str) -> set[str]:
+    """What can be reached from a place, without it unless there is a circle."""
+    found, pending = set[str](), [start]
+    while pending:
+        for one in arrows.get(pending.pop(), ()):
+            if one not in found:
+                found.add(one)
+                pending.append(one)
+    return found
 
 
 @pytest.mark.slow
@@ -161,3 +205,42 @@ def test_package_import_loads_no_engine_module() -> None:
 def test_worker_without_a_proxy_never_loads_aiohttp() -> None:
     code = "import sys, gateway.runtime.worker; print('aiohttp' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+
+
+FLAT = 40  # modules side by side in a package
+LARGEST = 400  # lines of a file
+
+
+def test_packages_have_few_modules_side_by_side_and_files_few_lines() -> None:
+    beside: dict[Path, int] = {}
+    for path in sources("gateway", "providers"):
+        if path.name != "__init__.py":
+            beside[path.parent] = beside.get(path.parent, 0) + 1
+    assert [f"{shown(folder)}: {count}" for folder, count in beside.items() if count > FLAT] == []
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in sources("gateway", "providers")}
+    assert [f"{shown(path)}: {count}" for path, count in lines.items() if count > LARGEST] == []
+
+
+METHODS = 20  # of a handler, with those that it inherits from classes of the project
+
+
+def test_handlers_have_few_methods() -> None:
+    classes = Classes(Sources(Checkout(ROOT)))
+    counted = {info.name: len(classes.methods(info)) for info in classes.handlers()}
+    assert len(counted) >= 10
+    assert {name: count for name, count in counted.items() if count > METHODS} == {}
+
+
+WIDEST = 160  # characters of a line of a template
+
+
+def test_lines_of_templates_are_short() -> None:
+    templates = sorted((ROOT / "gateway").rglob("*.html"))
+    assert len(templates) >= 50
+    wide = [
+        f"{shown(path)}:{number}"
+        for path in templates
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > WIDEST
+    ]
+    assert wide == []

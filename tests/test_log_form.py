@@ -59,12 +59,12 @@ def test_lines_on_a_terminal_are_text(stream: io.StringIO, monkeypatch: pytest.M
 def test_level_changes_in_a_running_process(stream: io.StringIO) -> None:
     configure("info", form="text", stream=stream)
     log = logging.getLogger("gateway")
-    log.debug("one")
+    log.debug("first line")
     set_level("debug")
-    log.debug("two")
+    log.debug("shown at debug")
     failed()
     set_level("error")
-    log.warning("three")
+    log.warning("third line")
     text = stream.getvalue()
-    assert "two" in text and "one" not in text and "three" not in text
+    assert "shown at debug" in text and "first line" not in text and "third line" not in text
     assert "ValueError: sk-***" in text  # only at debug the words of exceptions are written

@@ -5,13 +5,13 @@ from __future__ import annotations
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from gateway.metrics import METRICS, Delta, Metrics, Totals, decode_delta, encode_delta
+from gateway.metrics import METRICS, Metrics, MetricsDelta, Totals, decode_delta, encode_delta
 
 
 def totals_of(*workers: Metrics) -> Totals:
     totals = Totals()
     for number, worker in enumerate(workers):
-        totals.merge(decode_delta(encode_delta(worker.drain() or Delta())), source=f"w{number}")
+        totals.merge(decode_delta(encode_delta(worker.drain() or MetricsDelta())), source=f"w{number}")
     return totals
 
 

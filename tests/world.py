@@ -8,12 +8,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.authenticator import Authenticator
+from gateway.accounts.key_edits import KeyEdits
+from gateway.accounts.key_record import KeyRecord, Rotated
 from gateway.accounts.keys import Keys
+from gateway.accounts.pepper import Peppers
+from gateway.accounts.store_claim import PepperCheck
+from gateway.admin.keys import KeyService
+from gateway.admin.outbox import AuditOutbox
 from gateway.billing.quote import Quote
 from gateway.ledger import GroupLimits, Hold, Ledger
 from gateway.ledger.api_key import ApiKey
@@ -36,6 +43,25 @@ class World:
         self.auth = Authenticator(store, PEPPER)
         self._asks = 0
 
+    @property
+    def key_service(self) -> KeyService:
+        """Keys for people and programs."""
+        pepper = PepperCheck(self.store, lambda: Peppers(PEPPER))
+        return KeyService(self.accounts, self.keys, self._key_edits, AuditOutbox(self.store), pepper)
+
+    @property
+    def _key_edits(self) -> KeyEdits:
+        return KeyEdits(self.store, self.keys)
+
+    async def edit_key(self, key_id: str, **changes: Any) -> KeyRecord:
+        """Change settings of a key."""
+        return await self._key_edits.edit(await self.keys.show(key_id), **changes)
+
+    async def rotate_key(self, key_id: str, *, overlap: timedelta) -> Rotated:
+        """Replace a key."""
+        key = await self.keys.show(key_id)
+        return await self._key_edits.rotate(key.account, key.id, overlap=overlap)
+
     async def caller(
         self, account: str = "acme", *, balance: int = 10 * UNIT, group: str = "default", **key: Any
     ) -> ApiKey:
@@ -53,10 +79,12 @@ class World:
         model: str = "m",
         request_id: str = "",
         groups: frozenset[str] = EVERYONE,
+        session: str = "",
     ) -> tuple[str, ApiKey, Quote]:
         """The arguments of an admission."""
         self._asks += 1
-        return request_id or f"req_{self._asks:032x}", key, quote_of(hold, tokens, model=model, groups=groups)
+        quote = quote_of(hold, tokens, model=model, groups=groups, session=session)
+        return request_id or f"req_{self._asks:032x}", key, quote
 
     async def admit(self, key: ApiKey, hold: int = 1000, tokens: int = 10, **rest: Any) -> Hold:
         return await self.ledger.admit(*self.ask(key, hold, tokens, **rest))

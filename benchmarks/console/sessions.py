@@ -20,6 +20,7 @@ EVERY = 1.0  # seconds between two requests of a session
 PASSWORD = "a password of the bench"
 XSRF = re.compile(r'name="xsrf" value="([^"]+)"')
 TIMEOUT = aiohttp.ClientTimeout(total=30.0)
+LONG = aiohttp.ClientTimeout(total=600.0)
 
 
 class Replayed(Struct):
@@ -33,12 +34,15 @@ class Replayed(Struct):
 
 
 class Visitor:
-    """One session, with cookies and a connection of its own."""
+    """One session, with cookies and a connection of its own; or a program with an admin token."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str = "") -> None:
         self._url = url
         self._http = aiohttp.ClientSession(
-            cookie_jar=aiohttp.CookieJar(unsafe=True), connector=aiohttp.TCPConnector(limit=1), timeout=TIMEOUT
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            cookie_jar=aiohttp.CookieJar(unsafe=True),
+            connector=aiohttp.TCPConnector(limit=1),
+            timeout=TIMEOUT,
         )
 
     async def close(self) -> None:
@@ -58,6 +62,14 @@ class Visitor:
     async def sign_in(self, email: str) -> None:
         """Sign in by password."""
         await self._post("/sign-in", "/sign-in", email=email, password=PASSWORD)
+
+    async def get(self, path: str) -> tuple[int, int]:
+        """The status of a page and the bytes of its body, without following a redirect."""
+        async with self._http.get(self._url + path, allow_redirects=False, timeout=LONG) as answer:
+            size = 0
+            async for part in answer.content.iter_any():
+                size += len(part)
+            return answer.status, size
 
     async def _post(self, page: str, path: str, **form: str) -> str:
         """Send the form of a page; returns the page."""

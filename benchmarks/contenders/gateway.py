@@ -24,7 +24,7 @@ from benchmarks.processes import running
 from gateway.testing.ports import free_ports
 
 COMMAND = (sys.executable, "-m", "gateway")
-COMMAND_WITHIN = 30.0
+COMMAND_WITHIN = 300.0  # seconds; on a busy machine a command that usually takes 2 took more than 30
 LOG = "gateway.log"  # in the contender's folder
 
 CONFIG = """\
@@ -87,7 +87,7 @@ class Gateway(Contender):
         return NO_CONSOLE
 
     def server_settings(self) -> str:
-        """Further lines of the configuration's [server] table."""
+        """Further lines at the end of the configuration's [server] table; tables in it may follow."""
         return ""
 
     @contextmanager

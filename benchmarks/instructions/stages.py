@@ -46,6 +46,7 @@ TABLE = (
     (r"/threading\.py$", "", "background"),
     (r"gateway/(log|metrics)\.py$", "", "log"),
     (r"gateway/", r"\.(access_line|log_access|ended)$", "log"),
+    (r"gateway/api/request_log\.py$", "", "log"),
     (r"gateway/(pressure|watchdog|worker|channel|secret_watch)\.py$", "", "background"),
     (
         r"gateway/runtime/|gateway/config/|routing/(health_sharing|circuit_sync)|ledger/(together|gather)",

@@ -55,6 +55,7 @@ class _ProbedGateway(GatewayAt):
 
     def __init__(self, checkout: Checkout, wrapper: Sequence[str], probe: Mapping[str, str]) -> None:
         super().__init__(str(checkout.root))
+        self._has_limits = (checkout.root / "gateway" / "config" / "server_settings.py").exists()
         self._wrapper = wrapper
         self._probe = probe
 
@@ -64,7 +65,8 @@ class _ProbedGateway(GatewayAt):
         return (*self._wrapper, *serve), {**env, **self._probe, "PYTHONPATH": path}
 
     def server_settings(self) -> str:
-        return "max_loop_lag = 0\n"  # a worker that counts is late, and is meant to serve
+        table = "[server.limits]\n" if self._has_limits else ""  # an older checkout has the key in [server]
+        return f"{table}max_loop_lag = 0\n"  # a worker that counts is late, and is meant to serve
 
 
 @contextmanager

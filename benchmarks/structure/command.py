@@ -13,7 +13,8 @@ from benchmarks.checkout import HERE, Checkout
 from benchmarks.fault import BenchFault
 from benchmarks.start import prepare
 from benchmarks.structure.executed import executed
-from benchmarks.structure.figures import Figure, executed_figures, static_figures
+from benchmarks.structure.figures import Figure, executed_figures, key_change_figure, static_figures
+from benchmarks.structure.key_change import commands_of_a_key_change
 
 
 @click.command()
@@ -46,7 +47,8 @@ def figures(checkout: Checkout, *, static: bool) -> list[Figure]:
     if static:
         return found
     prepare()
-    return executed_figures(executed(checkout)) + found
+    change = key_change_figure(commands_of_a_key_change(checkout))
+    return [*executed_figures(executed(checkout), checkout), change, *found]
 
 
 def table_of(columns: list[list[Figure]]) -> Table:

@@ -1,4 +1,4 @@
-"""Which files one warm streamed chat executes.
+"""Which files and functions one warm streamed chat executes.
 
 A real gateway serves the checkout, with the built-in `openai` provider before a local upstream. After warm-up calls one
 client makes streamed chats one after the other on a kept-alive connection. A Python file is executed by a chat when one
@@ -8,7 +8,6 @@ part of a script that the store runs meanwhile. What runs in some of the chats o
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,15 +17,17 @@ from msgspec import Struct
 from benchmarks.checkout import Checkout
 from benchmarks.fault import BenchFault
 from benchmarks.probe import Probed, probed
+from benchmarks.structure.monitor import monitored
 
 MODEL = "mock-20x5"  # 20 chunks, 5 ms apart
 WARM_UP = 20
-CHATS = 5
-END = b"bench-end-of-window"
+CHATS = 15  # with 5, timers ran in each of them on a busy machine
+#: No functions from Python 3.12 on.
+INLINED = ("<listcomp>", "<dictcomp>", "<setcomp>")
 
 
-class Files(Struct, frozen=True):
-    """Paths inside the checkout: those that every chat executed, and those that some did."""
+class Names(Struct, frozen=True):
+    """Paths or functions: those that every chat executed, and those that some did."""
 
     always: frozenset[str]
     sometimes: frozenset[str]
@@ -35,8 +36,9 @@ class Files(Struct, frozen=True):
 class Executed(Struct, frozen=True):
     """What one warm streamed chat executes."""
 
-    python: Files
-    lua: Files
+    python: Names  # files, as paths inside the checkout
+    lua: Names  # files
+    functions: Names  # every Python function, also of libraries, as "file: qualified name"
 
 
 def executed(checkout: Checkout) -> Executed:
@@ -45,23 +47,33 @@ def executed(checkout: Checkout) -> Executed:
         request = worker.request(model=MODEL, stream=True)
         for _ in range(WARM_UP):
             worker.call(request)
+        ran = [_functions(worker, request) for _ in range(CHATS)]
         return Executed(
-            _files([_python(worker, request, checkout) for _ in range(CHATS)]),
-            _files([_lua(worker, request, checkout) for _ in range(CHATS)]),
+            _names([_files_of(functions, checkout) for functions in ran]),
+            _names([_lua(worker, request, checkout) for _ in range(CHATS)]),
+            _names([{_shown(file, name, checkout) for file, name in functions} for functions in ran]),
         )
 
 
-def _files(windows: list[set[str]]) -> Files:
+def _names(windows: list[set[str]]) -> Names:
     always = frozenset(set.intersection(*windows))
-    return Files(always, frozenset(set.union(*windows)) - always)
+    return Names(always, frozenset(set.union(*windows)) - always)
 
 
-def _python(worker: Probed, request: bytes, checkout: Checkout) -> set[str]:
+def _functions(worker: Probed, request: bytes) -> list[tuple[str, str]]:
+    """The file and the qualified name of each function that ran in the worker meanwhile."""
     worker.commands.send("on")
     worker.call(request)
-    ran = worker.commands.send("off")
-    inside = {file: _inside(Path(file), checkout) for file, function in ran if function != "<module>"}
+    return [(file, name) for file, name in worker.commands.send("off") if not name.endswith(("<module>", *INLINED))]
+
+
+def _files_of(functions: list[tuple[str, str]], checkout: Checkout) -> set[str]:
+    inside = {file: _inside(Path(file), checkout) for file, _ in functions}
     return {path for path in inside.values() if path}
+
+
+def _shown(file: str, name: str, checkout: Checkout) -> str:
+    return f"{_inside(Path(file), checkout) or file}: {name}"
 
 
 def _inside(file: Path, checkout: Checkout) -> str:
@@ -85,18 +97,9 @@ def _lua(worker: Probed, request: bytes, checkout: Checkout) -> set[str]:
 
 def _scripts_of(path: str, work: Callable[[], None]) -> list[bytes]:
     """The texts of the scripts that a store runs while `work` is done."""
-    with redis.Redis(unix_socket_path=path) as client, socket.socket(socket.AF_UNIX) as monitor:
-        monitor.connect(path)
-        monitor.sendall(b"MONITOR\r\n")
-        monitor.recv(len(b"+OK\r\n"))
-        work()
-        client.echo(END.decode())
-        log = b""
-        while END not in log:
-            if not (data := monitor.recv(65536)):
-                raise BenchFault("the store ended MONITOR")
-            log += data
-        digests = {line.split(b'"')[3] for line in log.splitlines() if b'] "evalsha" "' in line.lower()}
+    with redis.Redis(unix_socket_path=path) as client:
+        lines = monitored(path, client, work)
+        digests = {line.split(b'"')[3] for line in lines if b'] "evalsha" "' in line.lower()}
         return [_text_of(client, digest) for digest in sorted(digests)]
 
 

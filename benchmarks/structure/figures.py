@@ -10,6 +10,7 @@ from benchmarks.checkout import Checkout
 from benchmarks.structure.circles import circles
 from benchmarks.structure.classes import Classes
 from benchmarks.structure.executed import Executed
+from benchmarks.structure.files import documentation, files_of_a_key_setting, flattest, repeated_names
 from benchmarks.structure.lines import code_lines, longest
 from benchmarks.structure.money import MoneyRecords
 from benchmarks.structure.sources import Sources
@@ -35,31 +36,73 @@ def static_figures(checkout: Checkout) -> list[Figure]:
         _money(classes),
         *_inheritance(classes),
         _top_modules(sources),
+        _flat_modules(sources),
+        _files(sources),
         _longest_file(sources),
         _code_lines(sources),
         *_circles(sources),
+        _counted(
+            "class names that occur more than once",
+            repeated_names(classes),
+            "names of classes at the top of two modules or more of gateway/",
+        ),
+        _counted(
+            "files with the key setting max_cost",
+            files_of_a_key_setting(checkout),
+            "files of gateway/ in which it is written, as `max_cost` or `max-cost`",
+        ),
+        *_documentation(checkout),
     ]
 
 
-def executed_figures(found: Executed) -> list[Figure]:
+def executed_figures(found: Executed, checkout: Checkout) -> list[Figure]:
     """What one warm streamed chat executes."""
+    classes = Classes(Sources(checkout))
+    records = MoneyRecords(classes).on_path(found.functions.always)
     return [
         Figure(
             "Python files executed by a warm streamed chat",
             len(found.python.always),
             "files of gateway/ and providers/ of which a function runs in the worker between the request's first byte "
-            "and the access line, in each of five chats on a kept-alive connection after 20 others; provider `openai`",
+            "and the access line, in each of 15 chats on a kept-alive connection after 20 others; provider `openai`",
             sorted(found.python.always),
             sorted(found.python.sometimes),
         ),
         Figure(
             "Lua files executed by a warm streamed chat",
             len(found.lua.always),
-            "Lua files that are part of a script which the store runs meanwhile, in each of five such chats",
+            "Lua files that are part of a script which the store runs meanwhile, in each of 15 such chats",
             sorted(found.lua.always),
             sorted(found.lua.sometimes),
         ),
+        Figure(
+            "Python functions that a warm streamed chat runs",
+            len(found.functions.always),
+            "functions of the gateway and of libraries that run in the worker meanwhile, in each of 15 such chats",
+        ),
+        Figure(
+            "record types for one call's money on the path of a chat",
+            len(records),
+            "those of the record types for one call's money that a function names which a warm streamed chat runs, or "
+            "of which a method runs",
+            [f"{info.name} ({classes.sources.shown(info.module)})" for info in records],
+        ),
     ]
+
+
+def key_change_figure(commands: Sequence[str]) -> Figure:
+    """What a change of one key over the admin API asks of the store."""
+    return _counted(
+        "store commands of a changed key",
+        commands,
+        "commands that clients send to the store while `PATCH /admin/v1/keys/{key}` changes two settings, without "
+        "those of scripts and without those that ask whether the change is on the disk",
+    )
+
+
+def _counted(title: str, names: Sequence[str], definition: str) -> Figure:
+    """The figure whose value is the number of these names."""
+    return Figure(title, len(names), definition, names)
 
 
 def _money(classes: Classes) -> Figure:
@@ -101,6 +144,20 @@ def _top_modules(sources: Sources) -> Figure:
     )
 
 
+def _flat_modules(sources: Sources) -> Figure:
+    package = flattest(sources)
+    return Figure(
+        "modules in the flattest package",
+        package.modules,
+        "Python files directly in one folder of gateway/, `__init__` not among them",
+        [package.name],
+    )
+
+
+def _files(sources: Sources) -> Figure:
+    return Figure("files", len(sources.modules), "Python files of gateway/ and providers/")
+
+
 def _longest_file(sources: Sources) -> Figure:
     lines, module = longest(sources)
     return Figure("largest file, lines", lines, "of gateway/ and providers/, all its lines", [sources.shown(module)])
@@ -134,4 +191,12 @@ def _circles(sources: Sources) -> list[Figure]:
             sum(len(circle) for circle in circles(sources, typing=False)),
             "the same without imports for type checkers",
         ),
+    ]
+
+
+def _documentation(checkout: Checkout) -> list[Figure]:
+    size, names = documentation(checkout)
+    return [
+        Figure("bytes of documentation", size, "of README.md and of docs/, without the generated docs/claims.md"),
+        Figure("bytes of test names in it", names, "names and paths of tests"),
     ]

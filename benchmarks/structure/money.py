@@ -17,7 +17,7 @@ are left out by this.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from benchmarks.structure.classes import Classes, ClassInfo, Function
 
@@ -48,6 +48,20 @@ class MoneyRecords:
         while more := {key for own in found for keys in self._types[own].values() for key in keys} & money - found:
             found |= more
         return sorted((self._records[key] for key in found), key=lambda info: info.name)
+
+    def on_path(self, ran: Collection[str]) -> list[ClassInfo]:
+        """Those of `find` that a function of `ran` names, or whose own methods ran: "file: qualified name"."""
+        sources, named = self._classes.sources, set[tuple[str, str]]()
+        last = {(file, name.rpartition(".")[2]) for file, _, name in (one.partition(": ") for one in ran)}
+        owners = {(file, name.partition(".")[0]) for file, _, name in (one.partition(": ") for one in ran)}
+        for module in sources.modules.values():
+            shown = sources.shown(module)
+            for node in ast.walk(module.tree):
+                if isinstance(node, Function) and (shown, node.name) in last:
+                    named |= {
+                        sources.find(module.name, name.id) for name in ast.walk(node) if isinstance(name, ast.Name)
+                    }
+        return [info for info in self.find() if info.key in named or (sources.shown(info.module), info.name) in owners]
 
     def _is_record(self, info: ClassInfo) -> bool:
         if not info.module.engine or ELSEWHERE.intersection(info.module.name.split(".")):

@@ -1,32 +1,40 @@
 """Accounts: their group, their state, and their own permissions beside those of the group.
 
-Every operation on an account is here; the ledger makes every change of a balance. The text of `Refused` is one line for
-the operator. Sharp edge: when a method returns, its change is in the store, but it survives a crash of the store only
-if `Store.doubts` reports none; the commands call it.
+Every operation on an account is here; the ledger makes every change of a balance. Sharp edge: when a method returns,
+its change is in the store, but it survives a crash of the store only if `Store.unconfirmed` reports nothing; the
+commands call it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct, structs
 
+from gateway.accounts.stored_fields import StoredFields
 from gateway.amounts import MAX_AMOUNT, format_amount
+from gateway.errors import AlreadyExists, InvalidValue, NotFound
 from gateway.ledger.account_terms import read_own_prices
-from gateway.ledger.ledger import Credited, Ledger
-from gateway.ledger.paging import scan_hash
+from gateway.ledger.gather_all import batches, gather_bounded
+from gateway.ledger.listing.names import account_names
+from gateway.ledger.paging import scan_pairs
 from gateway.ledger.periods import period_of
-from gateway.ledger.scripts import Links, load_script, slot
+from gateway.ledger.scripts import load_script
+from gateway.store.links import Links, slot
+
+if TYPE_CHECKING:
+    from gateway.ledger import Credited, Ledger
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 OPERATION = re.compile(r"[\x21-\x7e]{1,128}", re.ASCII)
 MODEL = re.compile(r"[^\x00-\x1f\x7f]{1,256}")
 FIELDS = (
-    "group", "state", "bal", "held", "created", "floor", "rpm", "tpm", "conc", "mcap", "month", "mspent", "pe",
+    "group", "state", "bal", "held", "created", "floor", "rpm", "tpm", "conc", "mcap", "month", "mspent", "smax",
+    "pe",
 )  # fmt: skip
 AT_ONCE = 500  # reads in flight
 MAX_NOTE = 500  # characters
@@ -34,16 +42,12 @@ _SET_STATE = load_script("set_state")
 CHANGED = "gateway:revoked"  # channel: "account:key id" of a revoked key, "account:*" of a disabled account
 
 
-class Refused(Exception):
-    """The operation is not possible; the text is one line with the reason."""
-
-
 class Account(Struct, frozen=True):
     """An account at one moment; amounts in nano-units."""
 
     name: str
     group: str
-    state: str  # active, disabled
+    state: str  # active, disabled, unreadable
     balance: int
     held: int
     allowed: list[str]
@@ -55,7 +59,9 @@ class Account(Struct, frozen=True):
     concurrency: int | None = None
     monthly: int | None = None  # the cap of a calendar month in UTC
     month_spent: int | None = None  # what calls were charged this month; known only for an account with a cap
+    max_session_cost: int | None = None  # what the calls of one session may cost in a day
     prices: dict[str, dict[str, str]] = {}  # its own prices by model, see `own_price_form`
+    unreadable: Sequence[str] = ()  # the stored fields that cannot be read
 
     @property
     def available(self) -> int:
@@ -68,7 +74,8 @@ class Account(Struct, frozen=True):
     def json_form(self) -> dict[str, Any]:
         """The JSON document of the command line."""
         form = structs.asdict(self)
-        for name in ("balance", "held", "floor", "monthly", "month_spent"):
+        del form["unreadable"]  # the state says so
+        for name in ("balance", "held", "floor", "monthly", "month_spent", "max_session_cost"):
             form[name] = format_amount(form[name]) if form[name] is not None else None
         return {**form, "created": time_text(self.created), "prices": dict(sorted(self.prices.items()))}
 
@@ -81,38 +88,38 @@ class Accounts:
         self._ledger = ledger
 
     async def create(self, name: str, *, group: str = "default", balance: int = 0) -> Account:
-        """Create an account; Refused if it exists."""
+        """Create an account; AlreadyExists, InvalidValue."""
         check_name(name, "account")
         check_name(group, "group")
         if not 0 <= balance <= MAX_AMOUNT:
-            raise Refused(f"an account cannot open with {format_amount(balance)}")
+            raise InvalidValue(f"an account cannot open with {format_amount(balance)}")
         if not await self._ledger.open(name, group, balance=balance):
-            raise Refused(f"account {name!r} exists already")
+            raise AlreadyExists(f"account {name!r} exists already")
         return await self.show(name)
 
     async def show(self, name: str) -> Account:
-        """One account; Refused if there is none."""
+        """One account; NotFound if there is none."""
         account = await self._read(name)
         if account is None:
-            raise Refused(f"no account {name!r}")
+            raise NotFound(f"no account {name!r}")
         return account
 
     async def page(self, *, after: str = "", containing: str = "", limit: int) -> list[Account]:
-        """At most `limit` accounts by name, those behind the name `after` whose names have the text `containing`."""
-        names = [name for name in await self._ledger.accounts() if name > after and containing in name]
+        """At most `limit` accounts by name, those behind the name `after` whose names have the text `containing`.
+
+        A text may read all names, a portion at a time; of the accounts, those that are returned.
+        """
         found: list[Account] = []
-        while names and len(found) < limit:
-            count = min(limit - len(found), AT_ONCE)
-            read = await asyncio.gather(*(self._read(name) for name in names[:count]))
-            found += [account for account in read if account is not None]
-            del names[:count]
+        async for names in account_names(self._links).pages(after=after, size=AT_ONCE if containing else limit):
+            for some in batches((name for name in names if containing in name), limit):
+                found += filter(None, await gather_bounded(map(self._read, some)))
+                if len(found) >= limit:
+                    return found[:limit]
         return found
 
     async def list(self) -> list[Account]:
         """All accounts by name."""
-        names, found = await self._ledger.accounts(), []
-        for start in range(0, len(names), AT_ONCE):
-            found += await asyncio.gather(*(self._read(name) for name in names[start : start + AT_ONCE]))
+        found = await gather_bounded(map(self._read, await self._ledger.accounts()), AT_ONCE)
         return [account for account in found if account is not None]
 
     async def disable(self, name: str) -> Account:
@@ -155,25 +162,25 @@ class Accounts:
         A debit takes only free money; `force` also takes what running calls hold, and what is below the floor.
         """
         if amount == 0:
-            raise Refused("an amount of 0 changes nothing")
+            raise InvalidValue("an amount of 0 changes nothing")
         if amount < 0 and not allow_negative:
-            raise Refused(f"{format_amount(amount)} would take money away; say --allow-negative if that is meant")
+            raise InvalidValue(f"{format_amount(amount)} would take money away; say --allow-negative if that is meant")
         if operation is not None and not OPERATION.fullmatch(operation):
-            raise Refused("an operation id is 1 to 128 printable ASCII characters without spaces")
+            raise InvalidValue("an operation id is 1 to 128 printable ASCII characters without spaces")
         check_note(note)
         check_name(name, "account")
         kind: Literal["topup", "adj"] = "topup" if amount > 0 else "adj"
         credited = await self._ledger.credit(name, amount, kind=kind, operation=operation, note=note, force=force)
         match credited.status:
             case "unknown":
-                raise Refused(f"no account {name!r}")
+                raise NotFound(f"no account {name!r}")
             case "clash":
-                raise Refused(f"operation {operation!r} was already used, for {format_amount(credited.amount)}")
+                raise InvalidValue(f"operation {operation!r} was already used, for {format_amount(credited.amount)}")
             case "cap":
-                raise Refused(f"the balance cannot pass {format_amount(MAX_AMOUNT)}")
+                raise InvalidValue(f"the balance cannot pass {format_amount(MAX_AMOUNT)}")
             case "short":
                 free = format_amount(credited.amount)
-                raise Refused(
+                raise InvalidValue(
                     f"only {free} is free: the rest is held by running calls or spent; say --force to take more"
                 )
         return credited
@@ -183,29 +190,23 @@ class Accounts:
             return None
         link = self._links.link(slot(name))
         values, clock, found = await asyncio.gather(
-            link.call("HMGET", slot(name), *FIELDS), link.call("TIME"), scan_hash(link, slot(name), match="m:*")
+            link.call("HMGET", slot(name), *FIELDS), link.call("TIME"), scan_pairs(link, slot(name), match="m:*")
         )
-        fields = {field: value.decode() for field, value in zip(FIELDS, values, strict=True) if value is not None}
+        fields = StoredFields(zip(map(str.encode, FIELDS), values, strict=True))
         if "bal" not in fields:
             return None
-        rules = {key[2:]: value for key, value in found.items()}
-        return Account(
-            name,
-            fields["group"],
-            fields["state"],
-            int(fields["bal"]),
-            int(fields["held"]),
-            sorted(model for model, rule in rules.items() if rule == "+"),
-            sorted(model for model, rule in rules.items() if rule == "-"),
-            datetime.fromtimestamp(int(fields["created"]), UTC),
-            int(fields.get("floor", "0")),
-            _number(fields, "rpm"),
-            _number(fields, "tpm"),
-            _number(fields, "conc"),
-            _number(fields, "mcap"),
-            _month_spent(fields, datetime.fromtimestamp(int(clock[0]), UTC)),
-            (await read_own_prices(self._links, name))[2] if "pe" in fields else {},
-        )
+        prices = (await read_own_prices(self._links, name))[2] if "pe" in fields else {}
+        return _account(name, fields, found, prices, datetime.fromtimestamp(int(clock[0]), UTC))
+
+    async def unreadable_fields(self, name: str, now: datetime) -> Sequence[str]:
+        """The stored fields that cannot be read, `unreadable` of `show`, with one command; NotFound."""
+        if not NAME.fullmatch(name):
+            raise NotFound(f"no account {name!r}")
+        values = await self._links.link(slot(name)).call("HMGET", slot(name), *FIELDS)
+        fields = StoredFields(zip(map(str.encode, FIELDS), values, strict=True))
+        if "bal" not in fields:
+            raise NotFound(f"no account {name!r}")
+        return _account(name, fields, {}, {}, now).unreadable
 
     async def _set(self, name: str, *fields: str) -> Account:
         await self.show(name)  # accounts are never deleted, so it still exists below
@@ -229,36 +230,77 @@ async def set_state(links: Links, account: str, name: str, state: str, *, only: 
 
 
 def check_name(name: str, what: str) -> None:
-    """Refuse a name that is not safe inside a Redis key."""
+    """InvalidValue for a name that is not safe inside a Redis key."""
     if not NAME.fullmatch(name):
-        raise Refused(
+        raise InvalidValue(
             f"{name!r} is no {what} name: lower-case letters, digits and . _ - up to 63, letter or digit first"
         )
 
 
 def check_note(note: str) -> None:
-    """Refuse a note that cannot be shown."""
+    """InvalidValue for a note that is too long, or cannot be shown."""
     if len(note) > MAX_NOTE or not note.isprintable():
-        raise Refused(f"a note is at most {MAX_NOTE} printable characters")
+        raise InvalidValue(f"a note is at most {MAX_NOTE} printable characters")
 
 
 def check_model(model: str) -> None:
-    """Refuse an invalid model name."""
+    """InvalidValue for what is no model name."""
     if not MODEL.fullmatch(model):
-        raise Refused(f"{model!r} is no model name")
+        raise InvalidValue(f"{model!r} is no model name")
 
 
-def _number(fields: dict[str, str], name: str) -> int | None:
-    return int(fields[name]) if name in fields else None
+def _account(
+    name: str, fields: StoredFields, found: dict[bytes, bytes], prices: dict[str, dict[str, str]], now: datetime
+) -> Account:
+    """The account of its stored fields and of its rules."""
+    rules = {model[2:].decode(errors="replace"): rule for model, rule in found.items()}
+    account = Account(
+        name,
+        fields.get("group"),
+        "",
+        fields.number("bal") or 0,
+        fields.number("held") or 0,
+        sorted(model for model, rule in rules.items() if rule == b"+"),
+        sorted(model for model, rule in rules.items() if rule == b"-"),
+        fields.moment("created") or datetime.fromtimestamp(0, UTC),
+        fields.number("floor") or 0,
+        fields.number("rpm"),
+        fields.number("tpm"),
+        fields.number("conc"),
+        fields.number("mcap"),
+        _month_spent(fields, now),
+        fields.number("smax"),
+        prices,
+    )
+    return structs.replace(account, state=fields.state(), unreadable=fields.unreadable)
 
 
-def _month_spent(fields: dict[str, str], now: datetime) -> int | None:
+def _month_spent(fields: StoredFields, now: datetime) -> int | None:
     """What calls were charged this month; None without a cap."""
     if "mcap" not in fields:
         return None
-    return int(fields["mspent"]) if fields.get("month") == period_of("month", now) else 0
+    return (fields.number("mspent") or 0) if fields.get("month") == period_of("month", now) else 0
 
 
 def time_text(moment: datetime) -> str:
     """RFC 3339 in UTC."""
     return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+class Directory(Protocol):
+    """The names of accounts, as the services over people read them from the store."""
+
+    async def require(self, account: str) -> None:
+        """NotFound if there is no such account."""
+
+
+class StoreDirectory:
+    """The accounts of a store."""
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+
+    async def require(self, account: str) -> None:
+        """NotFound if there is no such account."""
+        if not NAME.fullmatch(account) or not await self._links.link(slot(account)).call("EXISTS", slot(account)):
+            raise NotFound(f"There is no account {account!r}")

@@ -18,11 +18,12 @@ from datetime import UTC, datetime
 
 from msgspec import Struct, structs
 
-from gateway.accounts.accounts import Refused, time_text
+from gateway.accounts.accounts import time_text
 from gateway.accounts.key_scopes import read_scopes
 from gateway.amounts import format_amount
-from gateway.billing.price_terms import PriceTerms
+from gateway.billing.price_terms import PriceTerms, UnreadablePrice
 from gateway.billing.quote import Quote
+from gateway.errors import NotFound, PriceUnreadable
 from gateway.ledger import DryRun, Ledger, Refusal
 from gateway.ledger.admission import (
     ACCOUNT,
@@ -34,12 +35,13 @@ from gateway.ledger.admission import (
     MEMBER,
     MODEL,
     RPM,
+    SESSION,
     SPENT,
     TOOBIG,
     TPM,
 )
 from gateway.ledger.api_key import ApiKey
-from gateway.ledger.scripts import Links
+from gateway.store.links import Links
 
 
 class Rule(Struct, frozen=True):
@@ -78,15 +80,18 @@ async def explain(
 ) -> Explanation:
     """Check a call to `endpoint`; `quote` makes its quote at the account's prices, `clamp` that of a smaller hold.
 
-    Refused: no such key.
+    If the own price of the account is unreadable, the amounts are those without it. NotFound: no such key.
     """
     found = await links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
     if found is None:
-        raise Refused(f"no key {key_id!r}")
+        raise NotFound(f"no key {key_id!r}")
     key = ApiKey(found.decode(), key_id)
     await ledger.terms.read(key.account)
     terms = ledger.terms.of(key.account).terms
-    asked = structs.replace(quote(terms), terms=terms)
+    try:
+        asked = structs.replace(quote(terms), terms=terms)
+    except PriceUnreadable:
+        asked = structs.replace(quote(PriceTerms(listed=terms.listed)), terms=terms)
     dry_run = await ledger.explain("-", key, asked if lowerable is None else lowerable(asked))
     granted = int(dry_run.facts.get("granted", asked.hold))
     if clamp is not None and granted < asked.hold and not dry_run.refusals:
@@ -114,6 +119,7 @@ def _explanation(key: ApiKey, quote: Quote, dry_run: DryRun, endpoint: str) -> E
         texts.account(),
         texts.scope(),
         texts.permission(),
+        texts.price(),
         texts.size(),
         texts.concurrency(),
         texts.rate("requests", RPM),
@@ -121,6 +127,7 @@ def _explanation(key: ApiKey, quote: Quote, dry_run: DryRun, endpoint: str) -> E
         texts.cost(),
         texts.budget(),
         texts.member(),
+        texts.session(),
         texts.cap(),
         texts.balance(),
     ]
@@ -197,6 +204,15 @@ class _RuleTexts:
             state = f"group {self._group} " + ("may not use it" if refuses else "may use it")
         return self._rule("permission", refuses, state, change)
 
+    def price(self) -> Rule:
+        model, terms = self._quote.model, self._quote.terms
+        own = terms.own.get(model)
+        if isinstance(own, UnreadablePrice):
+            change = f"gateway accounts price {self._account} {model} --clear"
+            return self._rule("price", True, f"its own price is unreadable: {own.reason}", change)
+        state = "the account's own" if own is not None else "the list price"
+        return self._rule("price", False, state if own or not terms.listed else f"{state} with the group's factor", "")
+
     def size(self) -> Rule:
         tokens = self._quote.tokens
         limits = self._limits("tpm")
@@ -239,6 +255,18 @@ class _RuleTexts:
         state = f"{format_amount(left)} of {format_amount(budget)} left, {format_amount(wanted)} wanted"
         change = f"gateway users limit EMAIL {self._account} --budget {format_amount(budget - left + wanted)}"
         return self._rule("member", refuses, state, change)
+
+    def session(self) -> Rule:
+        facts, refuses, wanted = self._facts, SESSION in self._refusals, self._quote.hold
+        if "session.budget" not in facts:
+            return self._rule("session", refuses, "no budget of a session", "")
+        budget = int(facts["session.budget"])
+        if "session.held" not in facts:
+            return self._rule("session", refuses, f"{format_amount(budget)} for each session of a day", "")
+        left = budget - int(facts["session.spent"]) - int(facts["session.held"])
+        state = f"{format_amount(left)} of {format_amount(budget)} left today, {format_amount(wanted)} wanted"
+        change = f"raise max_session_cost of key, account and group to {format_amount(budget - left + wanted)}"
+        return self._rule("session", refuses, state, change)
 
     def cap(self) -> Rule:
         facts, refuses = self._facts, SPENT in self._refusals

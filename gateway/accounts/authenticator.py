@@ -18,10 +18,14 @@ from gateway.errors import InsufficientPermissions, InvalidApiKey
 from gateway.ledger.admission import key_is_gone
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.paging import PAGE
-from gateway.ledger.scripts import Links, load_script, slot
+from gateway.ledger.scripts import load_script
+from gateway.store.links import Links, slot
 from gateway.store.verification import verify
 
 CREDENTIAL = re.compile(r"sk-[\x21-\x7e]{1,509}", re.ASCII)
+#: White space of ASCII, and that of Unicode as UTF-8 in headers, which are read byte by byte.
+_SPACE = r"(?:[\s\x85\xa0]|\xc2[\x85\xa0]|\xe2\x80[\x80-\x8f\xa8-\xaf]|\xe3\x80\x80|\xef\xbb\xbf)*"
+SPACED = re.compile(rf"{_SPACE}({CREDENTIAL.pattern}){_SPACE}")
 BEARER = re.compile(r"bearer +(.*)", re.ASCII | re.IGNORECASE | re.DOTALL)
 CACHE_SIZE = 100_000  # some 25 MB when full
 
@@ -176,7 +180,7 @@ def _rotating(current: Callable[[str], str], previous: Callable[[str], str]) -> 
 
 
 def bearer(authorization: str | None, api_key: str | None = None) -> str | None:
-    """The credential of a request's headers; `api_key` is the Azure header, used only without the other."""
+    """The credential in `Authorization`; without that header, in `api_key` (see `key_headers`)."""
     if authorization is None:
         credential = api_key.strip(" \t") if api_key is not None else None
     elif authorization.startswith("Bearer sk-"):  # the usual spelling
@@ -185,3 +189,15 @@ def bearer(authorization: str | None, api_key: str | None = None) -> str | None:
         match = BEARER.fullmatch(authorization.strip(" \t"))
         credential = match[1] if match else None
     return credential if credential is not None and CREDENTIAL.fullmatch(credential) else None
+
+
+def has_space(authorization: str | None, api_key: str | None = None) -> bool:
+    """Whether these headers, of which `bearer` makes no credential, have one with white space around it."""
+    if authorization is None:
+        text = api_key or ""
+    elif authorization[:6].lower() == "bearer":
+        text = authorization[6:].removeprefix(" ")
+    else:
+        return False
+    found = SPACED.fullmatch(text)
+    return found is not None and found[1] != text

@@ -9,14 +9,14 @@ It reads one field of every account, so it is for commands and reloads, never fo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
+from gateway.ledger.gather_all import gather_bounded
+from gateway.ledger.listing.names import ACCOUNTS
 from gateway.ledger.paging import scan_set
-from gateway.ledger.scripts import Links, slot
-from gateway.ledger.store_audit import ACCOUNTS
+from gateway.store.links import Links, slot
 
 AT_ONCE = 500  # reads in flight
 EXAMPLES = 3  # names of accounts in a message
@@ -33,16 +33,14 @@ async def group_use(links: Links) -> dict[str, GroupUse]:
     """Every group that has accounts."""
     names = sorted(await scan_set(links.link(ACCOUNTS), ACCOUNTS))
     found: dict[str, GroupUse] = {}
-    for start in range(0, len(names), AT_ONCE):
-        page = names[start : start + AT_ONCE]
-        groups = await asyncio.gather(*(links.link(slot(name)).call("HGET", slot(name), "group") for name in page))
-        for name, group in zip(page, groups, strict=True):
-            if group is None:  # a name in the index without an account
-                continue
-            use = found.setdefault(group.decode(), GroupUse())
-            use.accounts += 1
-            if len(use.examples) < EXAMPLES:
-                use.examples.append(name)
+    reads = (links.link(slot(name)).call("HGET", slot(name), "group") for name in names)
+    for name, group in zip(names, await gather_bounded(reads, AT_ONCE), strict=True):
+        if group is None:  # a name in the index without an account
+            continue
+        use = found.setdefault(group.decode(), GroupUse())
+        use.accounts += 1
+        if len(use.examples) < EXAMPLES:
+            use.examples.append(name)
     return found
 
 

@@ -2,101 +2,41 @@
 
 A key belongs to one account and may have its own limits, budget, list of models and expiry. After `revoke` returns, the
 next admission refuses the key, and a channel tells workers to cut its running calls. Sharp edge: a revocation survives
-a crash of the store only if `Store.doubts` reports none; the commands call it.
+a crash of the store only if `Store.unconfirmed` reports none; the commands call it.
 """
 
 from __future__ import annotations
 
-import asyncio
+import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import chain
-from typing import Any, Unpack
+from typing import Unpack
 
-import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
-from gateway.accounts.accounts import CHANGED, Refused, check_name, set_state, time_text
+from gateway.accounts.accounts import CHANGED, NAME, check_name, set_state
 from gateway.accounts.authenticator import SHOWS_COST, USER, Fingerprint
-from gateway.accounts.key_scopes import read_scopes
-from gateway.accounts.key_settings import KeyLimits, check_key_name, key_fields
+from gateway.accounts.key_record import CreatedKey, KeyRecord, key_record
+from gateway.accounts.key_settings import OWN, KeyLimits, check_key_name, key_fields
 from gateway.accounts.pepper import Peppers
-from gateway.amounts import format_amount
+from gateway.accounts.stored_fields import StoredFields, hash_pairs
+from gateway.errors import InvalidValue, NotFound
 from gateway.ids import key_id as new_key_id
 from gateway.ids import key_order
+from gateway.ledger.gather_all import gather_bounded
+from gateway.ledger.listing.names import ACCOUNTS, key_ids
 from gateway.ledger.paging import scan_set
-from gateway.ledger.periods import Every, period_of
-from gateway.ledger.scripts import Links, slot
-from gateway.ledger.store_audit import ACCOUNTS
-from gateway.store.command import text_fields
 from gateway.store.connection import RedisReplyError
+from gateway.store.links import Links, slot
 
 SECRET_BYTES = 32  # 256 bits
-AT_ONCE = 500  # reads in flight, of the keys of one account
-OWNERS_AT_ONCE = 50  # accounts whose keys are read at the same time
+AT_ONCE = 100  # reads in flight, of the keys of one account
+OWNERS_AT_ONCE = 10  # accounts whose keys are read at the same time
+KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 TAKEN = "there is a key with this text already"
-OWN = frozenset({"max", "every", "base", "scopes", "user"})  # fields that admissions read only if `own` is set
-
-
-class KeyRecord(Struct, frozen=True):
-    """A key without its secret; amounts in nano-units."""
-
-    id: str
-    account: str
-    name: str
-    last4: str
-    state: str  # active, disabled, revoked, expired
-    created: datetime
-    expires: datetime | None
-    rpm: int | None
-    tpm: int | None
-    concurrency: int | None
-    models: list[str] | None
-    budget: int | None
-    spent: int
-    show_cost: bool
-    every: str | None = None  # the period of the budget: month, week, day
-    period_spent: int | None = None  # what counts against the budget; None without a budget
-    max_cost: int | None = None
-    endpoints: list[str] | None = None
-    addresses: list[str] | None = None
-    last_used: datetime | None = None  # at most an hour before the last call; None: not used since it is noted
-    user: str | None = None  # the id of the member who has it; None for a service key
-
-    def json_form(self) -> dict[str, Any]:
-        """The JSON document of the command line."""
-        form = structs.asdict(self)
-        show_cost = form.pop("show_cost")
-        return {
-            **form,
-            "created": time_text(self.created),
-            "expires": time_text(self.expires) if self.expires else None,
-            "budget": format_amount(self.budget) if self.budget is not None else None,
-            "spent": format_amount(self.spent),
-            "period_spent": format_amount(self.period_spent) if self.period_spent is not None else None,
-            "max_cost": format_amount(self.max_cost) if self.max_cost is not None else None,
-            "last_used": time_text(self.last_used) if self.last_used else None,
-            "response_headers": ["cost"] if show_cost else [],
-            "show_cost": show_cost,  # the old name of the one above
-        }
-
-
-class NewKey(Struct, frozen=True):
-    """A new key; the only object with its text."""
-
-    text: str
-    id: str
-    account: str
-    name: str
-
-    def __repr__(self) -> str:
-        return f"NewKey(text='***', id={self.id!r}, account={self.account!r}, name={self.name!r})"
-
-    def json_form(self) -> dict[str, Any]:
-        """The JSON document of `keys create --json`."""
-        return {"key": self.text, "id": self.id, "account": self.account, "name": self.name}
+LOST = "lost with an older store"  # the name of such a key
 
 
 class Keys:
@@ -122,7 +62,7 @@ class Keys:
         user: str = "",
         text: str = "",
         **limits: Unpack[KeyLimits],
-    ) -> NewKey:
+    ) -> CreatedKey:
         """Create a key; its text is only in the result. `show_cost`: answers have `x-gateway-cost`.
 
         `user`: the id of the user who has the key for good; empty for a service key. `text`: that of a key which exists
@@ -131,12 +71,12 @@ class Keys:
         check_name(account, "account")
         call = self._links.link(slot(account)).call
         if not await call("EXISTS", slot(account)):
-            raise Refused(f"no account {account!r}")
+            raise NotFound(f"no account {account!r}")
         now = int((await call("TIME"))[0])
         check_key_name(name)
         fields = key_fields(limits, now=now)
         if fields.get("every") and "cap" not in fields:
-            raise Refused("a period needs a budget")
+            raise InvalidValue("a period needs a budget")
         values: dict[str, str | int] = {"state": "active", "name": name, "created": now}
         values |= {field: value for field, value in fields.items() if value != ""}
         if user:
@@ -145,13 +85,13 @@ class Keys:
             values["own"] = 1
         return await self.store(account, values, show_cost=show_cost, text=text)
 
-    async def store(self, account: str, values: dict[str, str | int], *, show_cost: bool, text: str = "") -> NewKey:
+    async def store(self, account: str, values: dict[str, str | int], *, show_cost: bool, text: str = "") -> CreatedKey:
         """Store a new key with these fields of its hash; without a text it gets a random one.
 
-        Refused if a key has this text already. Of several calls with one text at the same time, one stores its key.
+        InvalidValue if a key has this text already. Of several calls with one text, one stores its key.
         """
         if text and await self.owner_of(text) is not None:
-            raise Refused(TAKEN)
+            raise InvalidValue(TAKEN)
         fingerprint_of = Fingerprint(self._peppers.current)
         call = self._links.link(slot(account)).call
         text = text or "sk-" + secrets.token_urlsafe(SECRET_BYTES)
@@ -160,18 +100,18 @@ class Keys:
             values = {**values, "cost": 1}
         marks = [SHOWS_COST] if show_cost else []
         # The fingerprint is written last, so an incomplete key can never be used.
-        await call("SADD", f"{slot(account)}:ks", key_id)
+        await key_ids(self._links, account).add(key_id)
         if user := values.get("user"):
             marks.append(f"{USER}{user}")
-            await call("SADD", keys_of_user(account, str(user)), key_id)
+            await key_ids(self._links, account, str(user)).add(key_id)
         await call("HSET", f"{slot(account)}:k:{key_id}", *chain.from_iterable(values.items()), "last4", text[-4:])
         await self._links.link(f"ki:{key_id}").call("SET", f"ki:{key_id}", account)
         fingerprint = f"kh:{fingerprint_of(text)}"
         record = ":".join((account, key_id, *marks))
         if await self._links.link(fingerprint).call("SET", fingerprint, record, "NX") is None:
             await self._remove_unused(account, key_id, str(user or ""))
-            raise Refused(TAKEN)
-        return NewKey(text, key_id, account, str(values.get("name", "")))
+            raise InvalidValue(TAKEN)
+        return CreatedKey(text, key_id, account, str(values.get("name", "")))
 
     async def _remove_unused(self, account: str, key_id: str, user: str) -> None:
         """Remove a key without a fingerprint, which nobody can have used.
@@ -183,8 +123,8 @@ class Keys:
         await self._links.link(f"ki:{key_id}").call("DEL", f"ki:{key_id}")
         with suppress(RedisReplyError):  # a user of the store that was made for an older version may not run SREM
             if user:
-                await call("SREM", keys_of_user(account, user), key_id)
-            await call("SREM", f"{slot(account)}:ks", key_id)
+                await key_ids(self._links, account, user).remove(key_id)
+            await key_ids(self._links, account).remove(key_id)
 
     async def owner_of(self, text: str) -> tuple[str, str] | None:
         """Account and id of the key with this text, whatever its state; None if there is none.
@@ -193,27 +133,36 @@ class Keys:
         """
         peppers = self._peppers
         for pepper in filter(None, (peppers.current, peppers.previous)):
-            name = f"kh:{Fingerprint(pepper)(text)}"
-            found = await self._links.link(name).call("GET", name)
+            found = await self.owner_of_fingerprint(Fingerprint(pepper)(text))
             if found is not None:
-                account, key_id, *_ = found.decode().split(":")
-                return account, key_id
+                return found
         return None
 
+    async def owner_of_fingerprint(self, fingerprint: str) -> tuple[str, str] | None:
+        """`owner_of` by the HMAC of the text."""
+        name = f"kh:{fingerprint}"
+        found = await self._links.link(name).call("GET", name)
+        if found is None:
+            return None
+        account, key_id, *_ = found.decode().split(":")
+        return account, key_id
+
     async def list(self, account: str | None = None) -> list[KeyRecord]:
-        """The keys of one account, or of all, oldest first."""
+        """The keys of one account, or of all, oldest first; NotFound if there is no such account."""
         if account is None:
             accounts = sorted(await scan_set(self._links.link(ACCOUNTS), ACCOUNTS))
         else:
-            check_name(account, "account")
-            if not await self._links.link(slot(account)).call("EXISTS", slot(account)):
-                raise Refused(f"no account {account!r}")
+            await self.require_account(account)
             accounts = [account]
         found: list[KeyRecord] = []
-        for start in range(0, len(accounts), OWNERS_AT_ONCE):
-            for records in await asyncio.gather(*map(self._of, accounts[start : start + OWNERS_AT_ONCE])):
-                found += records
+        for records in await gather_bounded(map(self._of, accounts), OWNERS_AT_ONCE):
+            found += records
         return found
+
+    async def require_account(self, account: str) -> None:
+        """NotFound if there is no such account."""
+        if not NAME.fullmatch(account) or not await self._links.link(slot(account)).call("EXISTS", slot(account)):
+            raise NotFound(f"no account {account!r}")
 
     async def _of(self, account: str) -> Sequence[KeyRecord]:
         return await self._read_all(account, await self.ids(account))
@@ -224,37 +173,52 @@ class Keys:
 
     async def ids(self, account: str, user: str | None = None) -> Sequence[str]:
         """The ids of an account's keys, or of those of one user in it, in their `key_order`."""
-        index = f"{slot(account)}:ks" if user is None else keys_of_user(account, user)
-        return sorted(await scan_set(self._links.link(slot(account)), index), key=key_order)
+        found = await scan_set(self._links.link(slot(account)), key_ids(self._links, account, user).name)
+        return sorted(found, key=key_order)
 
-    async def read(self, account: str, ids: Sequence[str]) -> Sequence[KeyRecord]:
-        """The keys with these ids, in their order; ids of no key of the account are left out."""
-        now = int((await self._links.link(slot(account)).call("TIME"))[0])
-        found: list[KeyRecord | None] = []
-        for start in range(0, len(ids), AT_ONCE):
-            found += await asyncio.gather(*(self._read(account, one, now) for one in ids[start : start + AT_ONCE]))
+    async def has(self, account: str, key_id: str, user: str | None = None) -> bool:
+        """Whether the account has the key, or the user has it in the account."""
+        index = key_ids(self._links, account, user)
+        return bool(await index.link.call("SISMEMBER", index.name, key_id))
+
+    def id_pages(
+        self, account: str, user: str | None = None, *, after: str = "", size: int, backwards: bool = False
+    ) -> AsyncIterator[Sequence[str]]:
+        """The ids behind `after`, `size` at a time in their `key_order`; `backwards`: newest first."""
+        return key_ids(self._links, account, user).pages(after=after, size=size, backwards=backwards)
+
+    async def read(self, account: str, ids: Sequence[str], *, now: int | None = None) -> Sequence[KeyRecord]:
+        """The keys with these ids, in their order; ids of no key of the account are left out.
+
+        `now` is the store's time in seconds, which is asked for without it.
+        """
+        if not ids:
+            return []
+        if now is None:
+            now = int((await self._links.link(slot(account)).call("TIME"))[0])
+        found = await gather_bounded((self._read(account, one, now) for one in ids), AT_ONCE)
         return [key for key in found if key is not None]
 
     async def _read_all(self, account: str, ids: Sequence[str]) -> Sequence[KeyRecord]:
         return sorted(await self.read(account, ids), key=lambda key: (key.created, key.id))
 
     async def show(self, key_id: str) -> KeyRecord:
-        """One key; Refused if there is none."""
-        found = await self._links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
-        record = await self._read(found.decode(), key_id) if found else None
+        """One key; NotFound if there is none."""
+        record = await self.find(key_id)
         if record is None:
-            raise Refused(f"no key {key_id!r}")
+            raise NotFound(f"no key {key_id!r}")
         return record
 
     async def revoke(self, key_id: str) -> KeyRecord:
-        """Revoke a key permanently and at once; a second call changes nothing."""
-        found = await self.find(key_id)
-        if found is None:
-            raise Refused(f"no key {key_id!r}")
+        """Revoke a key permanently and at once; a second call changes nothing. NotFound if there is none."""
+        return await self.close(await self.show(key_id))
+
+    async def close(self, found: KeyRecord) -> KeyRecord:
+        """`revoke` of a key that was read before."""
         account = found.account
-        await set_state(self._links, account, f"{slot(account)}:k:{key_id}", "revoked")
+        await set_state(self._links, account, f"{slot(account)}:k:{found.id}", "revoked")
         await self._tell(found)
-        record = await self._read(account, key_id)
+        record = await self._read(account, found.id)
         return record or structs.replace(found, state="revoked")  # `store` has removed one whose text was taken
 
     async def disable(self, key: KeyRecord) -> bool:
@@ -274,59 +238,40 @@ class Keys:
         """Tell the workers that the key may not spend any more."""
         await self._links.link(slot(key.account)).call("PUBLISH", CHANGED, f"{key.account}:{key.id}")
 
-    async def find(self, key_id: str) -> KeyRecord | None:
-        """The key of this id, or None."""
+    async def find(self, key_id: str, account: str = "") -> KeyRecord | None:
+        """The key of this id, or None. `account`: that of the key, if it is known."""
+        account = account or await self.account_of(key_id)
+        return await self._read(account, key_id) if account and KEY_ID.fullmatch(key_id) else None
+
+    async def account_of(self, key_id: str) -> str:
+        """The account of the key of this id; "" if there is none."""
         found = await self._links.link(f"ki:{key_id}").call("GET", f"ki:{key_id}")
-        return await self._read(found.decode(), key_id) if found else None
+        return found.decode() if found else ""
 
     async def _read(self, account: str, key_id: str, now: int | None = None) -> KeyRecord | None:
         """The key; `now` is the store's time in seconds, which is asked for without it."""
         call = self._links.link(slot(account)).call
         if now is None:
             now = int((await call("TIME"))[0])
-        fields = text_fields(await call("HGETALL", f"{slot(account)}:k:{key_id}"))
-        if "state" not in fields:
-            return None
-        expires, scopes = _number(fields, "exp"), read_scopes(fields.get("scopes", ""))
-        expired = fields["state"] == "active" and expires is not None and expires <= now
-        return KeyRecord(
-            key_id,
-            account,
-            fields.get("name", ""),
-            fields["last4"],
-            "expired" if expired else fields["state"],
-            datetime.fromtimestamp(int(fields["created"]), UTC),
-            datetime.fromtimestamp(expires, UTC) if expires is not None else None,
-            _number(fields, "rpm"),
-            _number(fields, "tpm"),
-            _number(fields, "conc"),
-            fields["models"].strip("\n").split("\n") if "models" in fields else None,
-            _number(fields, "cap"),
-            int(fields.get("spent", "0")),
-            "cost" in fields,
-            fields.get("every"),
-            period_spent(fields, datetime.fromtimestamp(now, UTC)) if "cap" in fields else None,
-            _number(fields, "max"),
-            list(scopes.endpoints) or None,
-            [str(network) for network in scopes.addresses] or None,
-            datetime.fromtimestamp(int(fields["used"]), UTC) if "used" in fields else None,
-            fields.get("user"),
-        )
+        fields = StoredFields(hash_pairs(await call("HGETALL", f"{slot(account)}:k:{key_id}")))
+        return key_record(account, key_id, fields, now) if "state" in fields else None
 
 
-def keys_of_user(account: str, user: str) -> str:
-    """The name of the set with the ids of a user's keys in an account."""
-    return f"{slot(account)}:uk:{user}"
+async def keep_lost_keys(links: Links, account: str, lost: Collection[str]) -> None:
+    """Store those of the keys that the account does not have. It may be repeated, and interrupted. StoreUnavailable.
 
-
-def _number(fields: dict[str, str], name: str) -> int | None:
-    return int(fields[name]) if name in fields else None
-
-
-def period_spent(fields: dict[str, str], now: datetime) -> int:
-    """What counts against the budget in these stored fields: the spending of its period, or all without periods."""
-    if "every" in fields:
-        every: Every = msgspec.convert(fields["every"], Every)
-        if fields.get("period") != period_of(every, now):
-            return 0
-    return int(fields.get("spent", "0")) - int(fields.get("base", "0"))
+    They are keys that an older store does not have, although calls of theirs are booked again. The text of such a key
+    is unknown, so it is stored as a revoked key without a fingerprint. Nobody can use it, and the charges under its id
+    still add up.
+    """
+    call = links.link(slot(account)).call
+    if not await call("EXISTS", slot(account)):
+        return
+    now = int((await call("TIME"))[0])
+    for key_id in lost:
+        name = f"{slot(account)}:k:{key_id}"
+        if await call("HEXISTS", name, "state"):
+            continue
+        await key_ids(links, account).add(key_id)
+        await links.link(f"ki:{key_id}").call("SET", f"ki:{key_id}", account)
+        await call("HSET", name, "name", LOST, "created", now, "last4", "", "state", "revoked")

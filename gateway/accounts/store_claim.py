@@ -9,15 +9,17 @@ claim is completed by the next one, which takes over the id that it finds.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from gateway.accounts.pepper import Peppers
+from gateway.errors import InvalidValue
+from gateway.ledger.gather_all import batches, gather_bounded
+from gateway.ledger.listing.names import ACCOUNTS
 from gateway.ledger.paging import scan_set
-from gateway.ledger.scripts import slot
-from gateway.ledger.store_audit import ACCOUNTS
 from gateway.store import Store
-from gateway.store.identity import SCHEMA, StoreIdentity, identity_of
+from gateway.store.identity import SCHEMA, StoreGuard, StoreIdentity, identity_of
+from gateway.store.links import slot
 
 AT_ONCE = 500  # reads in flight
 
@@ -42,20 +44,35 @@ async def claim(store: Store, peppers: Sequence[str] = ()) -> StoreIdentity:
 
 async def prove_pepper(store: Store, peppers: Sequence[str]) -> StoreIdentity:
     """Write the fingerprints of the peppers with which keys are found; return the identity."""
-    await asyncio.gather(
-        *(store.link(key).call("HSET", key, "peppers", " ".join(peppers)) for key in _last_first(store))
-    )
+    await gather_bounded(store.link(key).call("HSET", key, "peppers", " ".join(peppers)) for key in _last_first(store))
     found = await read_identity(store)
     assert found is not None, "it was claimed before"
     return found
 
 
+class PepperCheck:
+    """Asks whether the store's keys have the pepper of this process; whoever makes or looks up a key asks first."""
+
+    def __init__(self, store: Store, peppers: Callable[[], Peppers]) -> None:
+        self._store = store
+        self._peppers = peppers
+
+    async def check(self) -> None:
+        """InvalidValue if the store's keys have another pepper; PepperError if there is none here."""
+        fingerprints = self._peppers().fingerprints
+        identity = await claim(self._store)
+        if problem := StoreGuard(peppers=fingerprints).problem(identity):
+            raise InvalidValue(problem)
+        if not identity.peppers and not await has_keys(self._store):
+            await prove_pepper(self._store, fingerprints)
+
+
 async def has_keys(store: Store) -> bool:
     """Whether any account has an API key."""
     accounts = sorted(await scan_set(store.link(ACCOUNTS), ACCOUNTS))
-    for start in range(0, len(accounts), AT_ONCE):
-        sets = [f"{slot(account)}:ks" for account in accounts[start : start + AT_ONCE]]
-        if any(await asyncio.gather(*(store.link(name).call("EXISTS", name) for name in sets))):
+    for page in batches(accounts, AT_ONCE):
+        sets = [f"{slot(account)}:ks" for account in page]
+        if any(await gather_bounded(store.link(name).call("EXISTS", name) for name in sets)):
             return True
     return False
 

@@ -10,10 +10,19 @@ from gateway.accounts.key_settings import MAX_LIMIT
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.errors import InvalidValue, NotFound
 from gateway.ledger.periods import charged_in
-from gateway.ledger.scripts import Links, load_script, slot
+from gateway.ledger.scripts import load_script
+from gateway.store.links import Links, slot
 
 OK, SHORT = 0, 1  # codes of limit.lua
-FIELDS = {"floor": "floor", "rpm": "rpm", "tpm": "tpm", "concurrency": "conc", "monthly": "mcap"}  # in the store
+#: The fields in the store.
+FIELDS = {
+    "floor": "floor",
+    "rpm": "rpm",
+    "tpm": "tpm",
+    "concurrency": "conc",
+    "monthly": "mcap",
+    "max_session_cost": "smax",
+}
 
 
 class Limits(TypedDict, total=False):
@@ -24,6 +33,7 @@ class Limits(TypedDict, total=False):
     tpm: int | None
     concurrency: int | None
     monthly: int | None  # the most that calls are charged in a calendar month in UTC
+    max_session_cost: int | None  # the most that the calls of one session may cost in a day
 
 
 class AccountLimits:
@@ -73,6 +83,8 @@ def _fields(limits: Limits, clear: Collection[str]) -> list[str | int]:
         raise InvalidValue(f"a floor of {format_amount(wanted['floor'])} is not possible")
     if not 0 <= wanted.get("monthly", 0) <= MAX_AMOUNT:
         raise InvalidValue(f"a cap of {format_amount(wanted['monthly'])} is not possible")
+    if not 0 < wanted.get("max_session_cost", 1) <= MAX_AMOUNT:
+        raise InvalidValue(f"a session cost of {format_amount(wanted['max_session_cost'])} is not possible")
     pairs: list[str | int] = []
     for name, value in wanted.items():
         pairs += (FIELDS[name], value)

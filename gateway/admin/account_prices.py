@@ -8,14 +8,14 @@ from gateway.accounts.accounts import Account, Accounts, check_model
 from gateway.admin.actor import Actor
 from gateway.admin.audit_event import new_event
 from gateway.admin.outbox import AuditOutbox
-from gateway.admin.refusals import existing_account, refusals_translated
 from gateway.amounts import MAX_AMOUNT, MAX_FACTOR, format_amount
 from gateway.billing.price_terms import OwnPrice
 from gateway.config.settings import AmountSettings
 from gateway.config.toml_reader import suggestion
 from gateway.errors import InvalidValue, NotFound
 from gateway.ledger.account_terms import own_price_form
-from gateway.ledger.scripts import Links, load_script, slot
+from gateway.ledger.scripts import load_script
+from gateway.store.links import Links, slot
 
 MOST = 500  # own prices of an account
 OK, NOACCT, FULL = 0, 20, 21  # codes of own_price.lua
@@ -33,16 +33,15 @@ class AccountPrices:
     async def set(self, actor: Actor, account: str, model: str, own: OwnPrice | None) -> Account:
         """Give the account `own` as its price for the model, or with None the list price again.
 
-        It holds for the next call; needs the scopes `accounts` and `credits`. NotFound: no such account. InvalidValue:
-        a name or an amount is not possible, or the account has `MOST` own prices.
+        It holds for the next call; needs the scopes `accounts` and `credits` of the site. NotFound: no such account.
+        InvalidValue: a name or an amount is not possible, or the account has `MOST` own prices.
         """
-        actor.require("accounts", account)
-        actor.require("credits", account)
-        with refusals_translated():
-            check_model(model)
+        actor.require("accounts")
+        actor.require("credits")
+        check_model(model)
         if own is not None:
             _check(own)
-        found = await existing_account(self._accounts, account)
+        found = await self._accounts.show(account)
         before, after = found.prices.get(model), own_price_form(own) if own is not None else None
         if before == after:
             return found
@@ -62,7 +61,7 @@ class AccountPrices:
             after={model: after},
         )
         await self._outbox.add(event)
-        return await existing_account(self._accounts, account)
+        return await self._accounts.show(account)
 
 
 def _check(own: OwnPrice) -> None:

@@ -9,10 +9,11 @@ from gateway.accounts.accounts import Account, Accounts
 from gateway.admin.actor import Actor
 from gateway.admin.audit_event import changes, new_event
 from gateway.admin.outbox import AuditOutbox
-from gateway.admin.refusals import existing_account, refusals_translated
 from gateway.amounts import format_amount
 from gateway.errors import AlreadyExists, NotFound
 from gateway.ledger import Credited
+
+DEFAULT_GROUP = "default"
 
 
 class CreditOptions(TypedDict, total=False):
@@ -31,26 +32,30 @@ class AccountAdmin:
         self._accounts = accounts
         self._outbox = outbox
 
-    async def create(self, actor: Actor, name: str, *, group: str = "default", balance: int = 0) -> Account:
-        """Open an account; AlreadyExists if there is one. A balance needs the scope `credits`, too."""
-        actor.require("accounts", name)
-        if balance:
-            actor.require("credits", name)
-        if await self._is_there(name):
-            raise AlreadyExists(f"account {name!r} exists already")
-        with refusals_translated():
-            account = await self._accounts.create(name, group=group, balance=balance)
+    async def create(self, actor: Actor, name: str, *, group: str = DEFAULT_GROUP, balance: int = 0) -> Account:
+        """Open an account; AlreadyExists if there is one.
+
+        A balance needs the scope `credits`, too, and so does another group than the default: it has prices.
+        """
+        actor.require("accounts")
+        if balance or group != DEFAULT_GROUP:
+            actor.require("credits")
+        account = await self._accounts.create(name, group=group, balance=balance)
         after = {"group": group, "balance": format_amount(balance)}
         await self._record(actor, "create", name, {}, after)
         return account
+
+    async def require_free(self, name: str) -> None:
+        """AlreadyExists if there is an account of this name."""
+        if await self._is_there(name):
+            raise AlreadyExists(f"account {name!r} exists already")
 
     async def credit(self, actor: Actor, name: str, amount: int, **options: Unpack[CreditOptions]) -> Credited:
         """Add to the balance, or with `allow_negative` take away; a repeated operation changes nothing."""
         actor.require("credits", name)
         note, operation = options.get("note", ""), options.get("operation")
-        await existing_account(self._accounts, name)
-        with refusals_translated():
-            credited = await self._accounts.credit(name, amount, **options)
+        await self._accounts.show(name)
+        credited = await self._accounts.credit(name, amount, **options)
         if credited.status != "repeated":
             after: dict[str, Any] = {"amount": format_amount(amount)}
             if operation is not None:
@@ -69,7 +74,8 @@ class AccountAdmin:
         return await self._change(actor, "enable", name, lambda: self._accounts.enable(name))
 
     async def move(self, actor: Actor, name: str, group: str) -> Account:
-        """Put the account into another group."""
+        """Put the account into another group; needs the scope `credits`, too, because groups have prices."""
+        actor.require("credits")
         return await self._change(actor, "move", name, lambda: self._accounts.move(name, group))
 
     async def allow(self, actor: Actor, name: str, models: Iterable[str]) -> Account:
@@ -83,16 +89,15 @@ class AccountAdmin:
         return await self._change(actor, "deny", name, lambda: self._accounts.deny(name, names))
 
     async def _change(self, actor: Actor, action: str, name: str, change: Callable[[], Awaitable[Account]]) -> Account:
-        actor.require("accounts", name)
-        before = await existing_account(self._accounts, name)
-        with refusals_translated():
-            after = await change()
+        actor.require("accounts")  # of the site: the account's own programs do not undo what the operator decided
+        before = await self._accounts.show(name)
+        after = await change()
         await self._record(actor, action, name, *changes(_rules(before), _rules(after)))
         return after
 
     async def _is_there(self, name: str) -> bool:
         try:
-            await existing_account(self._accounts, name)
+            await self._accounts.show(name)
         except NotFound:
             return False
         return True

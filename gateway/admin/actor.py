@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import pwd
+from collections.abc import Iterable, Mapping
 from typing import Literal, get_args
 
 from msgspec import Struct
 
-from gateway.errors import Forbidden
+from gateway.errors import Forbidden, InvalidValue
 
 ActorKind = Literal["cli", "user", "token", "system"]
 Scope = Literal["read", "accounts", "keys", "credits", "users", "config"]
@@ -17,6 +19,9 @@ AccountRole = Literal["owner", "member"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 SITE_ROLES: tuple[SiteRole, ...] = get_args(SiteRole)
 ACCOUNT_ROLES: tuple[AccountRole, ...] = get_args(AccountRole)
+#: Roles in an account and on the site, each by what it may do.
+ROLE_RANKS: Mapping[str, int] = {"": 0, "none": 0, "member": 1, "owner": 2, "viewer": 1, "operator": 2}
+SITE_ONLY: frozenset[str] = frozenset({"config"})  # scopes that have no meaning for one account
 EVERYTHING: frozenset[Scope] = frozenset(SCOPES)
 SITE_SCOPES: Mapping[str, frozenset[Scope]] = {
     "operator": EVERYTHING,
@@ -34,6 +39,7 @@ class Actor(Struct, frozen=True, kw_only=True):
     account: str = ""  # a token may be restricted to one account
     memberships: Mapping[str, str] = {}  # roles by account
     address: str = ""  # where from
+    session: str = ""  # the id of a user's session; with its end the user may do nothing more
 
     @property
     def name(self) -> str:
@@ -73,6 +79,17 @@ class Actor(Struct, frozen=True, kw_only=True):
             raise Forbidden("This needs an operator")
 
 
+def login_name() -> str:
+    """The login name of the person at the terminal, also behind sudo."""
+    sudo = os.environ.get("SUDO_USER")
+    if sudo and os.getuid() == 0:
+        return sudo
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())  # a container may have users without names
+
+
 def command_line(login: str) -> Actor:
     """The operator on the command line, who has the files of the gateway and may do everything."""
     return Actor(kind="cli", id=login, scopes=EVERYTHING)
@@ -81,3 +98,15 @@ def command_line(login: str) -> Actor:
 def by_configuration(rule: str, address: str = "") -> Actor:
     """The gateway itself, where the configuration decides; `rule` is `sign-up` or `oidc.NAME`."""
     return Actor(kind="system", id=rule, scopes=EVERYTHING, address=address)
+
+
+def checked_scopes(scopes: Iterable[str], account: str | None) -> list[Scope]:
+    """The scopes in their usual order; InvalidValue for an unknown one, for none, and for one that needs the site."""
+    wanted = set(scopes)
+    for scope in sorted(wanted - set(SCOPES)):
+        raise InvalidValue(f"{scope!r} is no scope; there are {', '.join(SCOPES)}", param="scopes")
+    if not wanted:
+        raise InvalidValue(f"A token has at least one scope of {', '.join(SCOPES)}", param="scopes")
+    if account is not None and wanted & SITE_ONLY:
+        raise InvalidValue("The scope 'config' is not possible for one account", param="scopes")
+    return [scope for scope in SCOPES if scope in wanted]

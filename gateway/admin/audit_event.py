@@ -7,13 +7,12 @@ kind that were set. A user is known by id, so erasing the person leaves the trai
 from __future__ import annotations
 
 import secrets
-from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct, json
 
 from gateway.admin.actor import Actor
-from gateway.admin.times import from_micros, to_micros
+from gateway.admin.times import from_micros, now
 
 
 class AuditEvent(Struct, frozen=True):
@@ -60,7 +59,7 @@ def new_event(
     after: dict[str, Any] | None = None,
 ) -> AuditEvent:
     """An event of this moment."""
-    at = to_micros(datetime.now(UTC))
+    at = now()
     return AuditEvent(
         f"evt_{at:015x}{secrets.token_hex(8)}",
         at,

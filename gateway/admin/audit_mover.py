@@ -1,9 +1,9 @@
-"""Moves audit events from the store to the database; the importer process runs it.
+"""Moves audit events from the store to the database, and replays closings in an older store; the importer runs it.
 
 An event's id is unique in the database, and the event leaves the store after the commit, so each is there once. Only
 the database that the store has taken gets them (`gateway.history.binding`). The importer's lock is held meanwhile, so
 that nothing is written to a database while it is copied or replaced. Events are rare: the database is opened for each
-move.
+move. The mark of the newest moved event stays in the store and in the data directory (`gateway.admin.outbox`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from gateway.admin.audit_event import AuditEvent
-from gateway.admin.outbox import AuditOutbox
+from gateway.admin.closing_replay import ClosingReplay
+from gateway.admin.outbox import AuditOutbox, raise_mark, read_mark
 from gateway.database.engine import Database
 from gateway.database.people_tables import audit_events, users
 from gateway.errors import DatabaseUnavailable, StoreUnavailable
 from gateway.history import binding
 from gateway.history.sql_thread import SqlThread
-from gateway.ledger.scripts import Links
 from gateway.log import gateway_log
+from gateway.store.known_text import KnownText
+from gateway.store.links import Links
 
 EVERY = 2.0  # seconds
 AFTER_A_FAILURE = 10.0
@@ -32,9 +34,14 @@ WHILE_LOCKED = 0.2
 class AuditMover:
     """Moves events until it is stopped; a failure is repeated, because the events stay in the store."""
 
-    def __init__(self, links: Links, open_database: Callable[[], Database], sql: SqlThread) -> None:
+    def __init__(
+        self, links: Links, open_database: Callable[[], Database], sql: SqlThread, known: KnownText | None = None
+    ) -> None:
         self._links = links
         self._outbox = AuditOutbox(links)
+        self._known = known
+        self._replay = ClosingReplay(links, sql)
+        self._foreign = ""  # the store's database, which the opened one was not
         self._open = open_database
         self._sql = sql
         self._has_failed = False
@@ -49,32 +56,60 @@ class AuditMover:
             except TimeoutError:
                 continue
 
+    def suspect(self) -> None:
+        """Another server serves the store now, which may be older."""
+        self._replay.suspect()
+
     async def move(self) -> bool:
         """Move the events that are there; False if some stay. StoreUnavailable, DatabaseUnavailable."""
-        if not await self._outbox.read():
-            return True
-        database = await self._sql.run(self._open)
-        try:
-            lock = database.lock("importer")
-            if not await self._sql.run(lock.take):
-                return False
+        bound = await binding.remembered(self._links)
+        is_due = bool(bound) and bound != self._foreign and await self._replay.is_due()
+        if is_due or await self._outbox.read():
+            database = await self._sql.run(self._open)
             try:
-                return await self._move_to(database)
+                if not await self._locked_move(database, is_due=is_due):
+                    return False
             finally:
-                await self._sql.run(lock.release)
-        finally:
-            await self._sql.run(database.close)
+                await self._sql.run(database.close)
+        await self._remember()
+        return True
 
-    async def _move_to(self, database: Database) -> bool:
-        if await binding.remembered(self._links) != database.id:
-            return True  # they wait for the store's own database
+    async def _locked_move(self, database: Database, *, is_due: bool) -> bool:
+        lock = database.lock("importer")
+        if not await self._sql.run(lock.take):
+            return False
+        try:
+            bound = await binding.remembered(self._links)
+            self._foreign = bound if bound != database.id else ""
+            if bound == database.id:  # else the events wait for the store's own database
+                if is_due:
+                    await self._replay.run(database)
+                await self._move_to(database)
+            return True
+        finally:
+            await self._sql.run(lock.release)
+
+    async def _move_to(self, database: Database) -> None:
         while entries := await self._outbox.read():
             for entry, event in entries:
                 if event is None:
                     gateway_log.error("the audit event %s in the store cannot be read; it is left out", entry)
-            await self._sql.run(_insert, database, [event for _, event in entries if event is not None])
+            events = [event for _, event in entries if event is not None]
+            await self._sql.run(_insert, database, events)
+            await raise_mark(self._links, max((event.id for event in events), default=""))
             await self._outbox.remove([entry for entry, _ in entries])
-        return True
+
+    async def _remember(self) -> None:
+        """Keep the store's mark, here and in the data directory, so that an older store is known by it."""
+        if not self._replay.is_done:
+            return
+        mark = await read_mark(self._links)
+        self._replay.note(mark)
+        if self._known is not None:
+            try:
+                self._known.write(mark)
+            except OSError as error:
+                gateway_log.warning("the mark of the audit trail cannot be remembered: %s", error)
 
     async def _attempt(self) -> float:
         try:

@@ -12,7 +12,9 @@ from sqlalchemy.engine import Connection
 
 from gateway.admin.actor import Actor
 from gateway.admin.audit_event import AuditEvent, new_event
+from gateway.admin.outbox import AuditOutbox
 from gateway.admin.pages import READ_AT_MOST
+from gateway.admin.rights import reads_account
 from gateway.admin.times import to_micros
 from gateway.admin.transactions import Transactions
 from gateway.database.people_tables import audit_events, users
@@ -61,7 +63,7 @@ class AuditTrail:
 
 def require_reader(actor: Actor, account: str) -> None:
     """Forbidden for an actor who may not read these events."""
-    if not actor.may("read", account) and not actor.owns(account):
+    if not reads_account(actor, account):
         raise Forbidden("This needs the scope 'read', or an owner of the account")
 
 
@@ -78,9 +80,16 @@ def newest(connection: Connection, wanted: AuditFilter, limit: int) -> list[Audi
 
 
 def event_of(row: sa.Row[Any]) -> AuditEvent:
-    """The event of a row."""
+    """The event of a row; a side that cannot be read is `{"unreadable": true}`."""
     values = dict(row._mapping)
-    return AuditEvent(**values | {side: msgspec.json.decode(values[side]) for side in ("before", "after")})
+    return AuditEvent(**values | {side: _side(values[side]) for side in ("before", "after")})
+
+
+def _side(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (ValueError, RecursionError):
+        return {"unreadable": True}
 
 
 def _conditions(wanted: AuditFilter) -> Sequence[sa.ColumnElement[bool]]:
@@ -100,4 +109,28 @@ def _conditions(wanted: AuditFilter) -> Sequence[sa.ColumnElement[bool]]:
         found.append(table.account == wanted.account)
     if wanted.before:
         found.append(table.id < wanted.before)
+    return found
+
+
+async def newest_events(
+    actor: Actor, trail: AuditTrail, outbox: AuditOutbox, wanted: AuditFilter, *, limit: int
+) -> list[AuditEvent]:
+    """The newest events that match, newest first, of the database and of those that still wait in the store.
+
+    At most `limit`, which is at most `READ_AT_MOST`; Forbidden.
+    """
+    require_reader(actor, wanted.account)
+    wanted = await trail.resolved(wanted)
+    found = {event.id: event for event in await _waiting(outbox) if wanted.matches(event)}
+    found |= {event.id: event for event in await trail.list(actor, wanted, limit=limit)}
+    return sorted(found.values(), key=lambda event: (event.at, event.id), reverse=True)[:limit]
+
+
+async def _waiting(outbox: AuditOutbox) -> list[AuditEvent]:
+    """The events that are still in the store; read before those of the database, so that none is missed."""
+    found: list[AuditEvent] = []
+    after = ""
+    while page := await outbox.read(after):
+        found += [event for _, event in page if event is not None]
+        after = page[-1][0]
     return found

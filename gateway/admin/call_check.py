@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.accounts.accounts import Refused
+from msgspec import structs
+
 from gateway.accounts.admission_check import Explanation, explain
 from gateway.admin.model_names import known_models
 from gateway.billing.price_terms import PriceTerms
 from gateway.billing.quote import Quote
 from gateway.catalog import Catalog
 from gateway.config.settings import Settings
-from gateway.errors import NotFound
+from gateway.errors import InvalidValue
 from gateway.inference.endpoint import Endpoint, RequestSize
+from gateway.inference.sessions import PLAIN
 from gateway.ledger import Ledger
-from gateway.ledger.scripts import Links
+from gateway.store.links import Links
 
 
 async def check_call(
@@ -26,29 +28,30 @@ async def check_call(
     size: RequestSize,
     *,
     endpoint: str | None = None,
+    session: str = "",
     endpoint_named: Callable[[str], Endpoint[Any]],
 ) -> Explanation:
     """Check a call of this size; without an endpoint, to the first one that the model serves.
 
-    Nothing is called and nothing is written. NotFound: no such key. InvalidValue: no such model.
+    `session` is the id of a session, as lines have it; empty for a call without one.
+    Nothing is called and nothing is written. NotFound: no such key. InvalidValue: no such model, or no such id.
     """
+    if session and not PLAIN.fullmatch(session):
+        raise InvalidValue("no id of a session: it has 1 to 64 letters, digits and . _ : / + = -")
     (name,) = known_models(settings, [model])
     catalog = Catalog.build(settings)
     found = catalog.models[name]
     asked = endpoint_named(endpoint or found.record.endpoints[0])
 
     def quote(terms: PriceTerms) -> Quote:
-        return asked.quote_size(catalog.priced(found, terms), size)
+        return structs.replace(asked.quote_size(catalog.priced(found, terms), size), session=session)
 
-    try:
-        return await explain(
-            links,
-            Ledger(links, catalog.groups),
-            key_id=key_id,
-            quote=quote,
-            lowerable=asked.lowerable,
-            clamp=asked.clamp,
-            endpoint=asked.name,
-        )
-    except Refused as error:
-        raise NotFound(str(error)) from None
+    return await explain(
+        links,
+        Ledger(links, catalog.groups),
+        key_id=key_id,
+        quote=quote,
+        lowerable=asked.lowerable,
+        clamp=asked.clamp,
+        endpoint=asked.name,
+    )

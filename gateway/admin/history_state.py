@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -19,9 +18,10 @@ from gateway.history.import_state import ImportState, read_states
 from gateway.history.new_lines import Blocked, Forked, read_new_lines
 from gateway.history.sql_thread import SqlThread
 from gateway.history.trim_pause import is_paused
+from gateway.ledger.gather_all import batches, gather_bounded
+from gateway.ledger.listing.names import ACCOUNTS
 from gateway.ledger.paging import scan_set
-from gateway.ledger.scripts import Links, slot
-from gateway.ledger.store_audit import ACCOUNTS
+from gateway.store.links import Links, slot
 
 AT_ONCE = 500  # accounts read at the same time
 LISTED = 1000  # accounts that are named
@@ -73,9 +73,8 @@ async def read_history_state(actor: Actor, links: Links, database: Database, sql
     actor.require_read("config")
     names = sorted(await scan_set(links.link(ACCOUNTS), ACCOUNTS))
     missing, states, unreadable = dict[str, int](), dict[str, ImportState](), 0
-    for start in range(0, len(names), AT_ONCE):
-        page = names[start : start + AT_ONCE]
-        ends = await asyncio.gather(*(_end(links, name) for name in page))
+    for page in batches(names, AT_ONCE):
+        ends = await gather_bounded(_end(links, name) for name in page)
         found = await sql.run(_states, database, page)
         for name, end in zip(page, ends, strict=True):
             state = found.get(name, ImportState(name))

@@ -9,19 +9,23 @@ from typing import Any
 from msgspec import structs
 
 from gateway.accounts.accounts import time_text
-from gateway.amounts import NANO, format_amount, format_product
+from gateway.amounts import NANO, format_amount
 from gateway.billing.price import Price, price_on
-from gateway.billing.price_terms import OwnPrice
-from gateway.config.settings import ModelSettings, PriceSettings, Settings, TargetSettings
+from gateway.billing.price_form import later_price_forms, price_form
+from gateway.billing.price_terms import OwnPrice, UnreadablePrice
+from gateway.config.settings import ModelSettings, Settings, TargetSettings
 from gateway.routing.circuit_breaker import CircuitKey
 from gateway.routing.circuit_sync import CircuitEvent
 
 
-def model_form(name: str, model: ModelSettings, own: OwnPrice | None = None) -> dict[str, Any]:
+def model_form(name: str, model: ModelSettings, own: OwnPrice | UnreadablePrice | None = None) -> dict[str, Any]:
     """A model as JSON; `provider` and `model` are those of the first target, `price` the one that holds today.
 
-    With `own` the prices are those of an account, and `price_factor` is the factor that they contain.
+    With `own` the prices are those of an account, and `price_factor` is the factor that they contain. An `unreadable`
+    price has no amounts.
     """
+    if isinstance(own, UnreadablePrice):
+        return {**model_form(name, model), "price": {}, "price_version": "", "later_prices": [], "unreadable": True}
     targets = [_target_form(name, target) for target in model.all_targets]
     listed = [own.replaced(price) for price in model.price or (None,)] if own is not None else model.price or ()
     factor = own.factor if own is not None else NANO
@@ -34,12 +38,8 @@ def model_form(name: str, model: ModelSettings, own: OwnPrice | None = None) -> 
         "groups": list(model.groups),
         "price": next((price_form(settings, factor) for price, settings in prices if price is holds), {}),
         "price_version": holds.version if holds else "",
-        **({"price_factor": format_amount(factor)} if own is not None else {}),
-        "later_prices": [
-            {**price_form(settings, factor), "version": price.version}
-            for price, settings in prices
-            if holds and price.effective_from > holds.effective_from
-        ],
+        **({"price_factor": format_amount(factor), "unreadable": False} if own is not None else {}),
+        "later_prices": later_price_forms(prices, holds, factor) if holds else [],
         "targets": targets,
         "fallbacks": list(model.fallbacks),
         "aliases": list(model.aliases),
@@ -57,7 +57,10 @@ def _target_form(name: str, target: TargetSettings) -> dict[str, Any]:
 
 
 def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> list[dict[str, Any]]:
-    """Each target of each model with each credential: `ok`, `open` until a moment, or `due` for a probe."""
+    """Each target of each model with each credential: `ok`, `open` until a moment, or `due` for a probe.
+
+    Credentials are counted from 1.
+    """
     rows = []
     for name, model in sorted(settings.models.items()):
         for provider, upstream in ((target.provider, target.model or name) for target in model.all_targets):
@@ -70,7 +73,7 @@ def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> 
                     {
                         "model": name,
                         "provider": provider,
-                        "credential": credential,
+                        "credential": credential + 1,
                         "upstream_model": upstream,
                         "state": "ok" if found is None else "open" if found.left(now) > 0 else "due",
                         "cause": found.cause if found else "",
@@ -83,28 +86,3 @@ def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> 
 def circuit_keys(provider: str, credential: int, upstream: str) -> set[CircuitKey]:
     """The circuits that decide whether a target is called: its own, its credential's, its provider's."""
     return {CircuitKey(provider), CircuitKey(provider, credential), CircuitKey(provider, credential, upstream)}
-
-
-def price_form(price: PriceSettings, factor: int = NANO) -> dict[str, Any]:
-    """A price as decimal texts, times a factor in 1e-9."""
-    form: dict[str, Any] = {name: format_product(amount, factor) for name, amount in price.amounts().items()}
-    if price.per_image:
-        form["per_image"] = {
-            size: {quality: format_product(amount, factor) for quality, amount in amounts.items()}
-            for size, amounts in price.per_image.items()
-        }
-    if price.tiers:
-        form["tiers"] = [
-            {
-                "above_input_tokens": tier.above_input_tokens,
-                **{name: format_product(amount, factor) for name, amount in tier.amounts().items()},
-            }
-            for tier in price.tiers
-        ]
-    if price.service_tier_multiplier:
-        form["service_tier_multiplier"] = {name: str(value) for name, value in price.service_tier_multiplier.items()}
-    if price.currency:
-        form["currency"] = price.currency
-    if price.effective_from:
-        form["effective_from"] = price.effective_from
-    return form

@@ -12,16 +12,15 @@ from gateway.admin.actor import Actor
 from gateway.admin.audit_event import new_event as new_audit_event
 from gateway.admin.mail import Mail, SmtpMail
 from gateway.admin.outbox import AuditOutbox
-from gateway.admin.refusals import existing_account
 from gateway.admin.times import time_text
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.config.settings import Settings
 from gateway.errors import InvalidValue, NotFound
-from gateway.ledger.scripts import Links, slot
 from gateway.notifications.events import TEST, Delivery, new_event
 from gateway.notifications.mailing import message_of
 from gateway.notifications.queue import Queue
 from gateway.notifications.webhook import Webhook
+from gateway.store.links import Links, slot
 
 FIELD = "low"  # in the account's hash
 
@@ -82,7 +81,7 @@ class NotificationQueue:
         """The threshold of an account; needs the scope `read`, or an owner. NotFound."""
         if not actor.owns(account):
             actor.require("read", account)
-        await existing_account(self._accounts, account)
+        await self._accounts.show(account)
         found = await self._links.link(slot(account)).call("HGET", slot(account), FIELD)
         return Threshold(account, int(found) if found is not None else None)
 
@@ -95,7 +94,7 @@ class NotificationQueue:
             actor.require("accounts", account)
         if amount is not None and not 0 <= amount <= MAX_AMOUNT:
             raise InvalidValue(f"a threshold of {format_amount(amount)} is not possible")
-        await existing_account(self._accounts, account)  # accounts are never deleted, so it still exists below
+        await self._accounts.show(account)  # accounts are never deleted, so it still exists below
         call, name = self._links.link(slot(account)).call, slot(account)
         found = await call("HGET", name, FIELD)
         await (call("HDEL", name, FIELD) if amount is None else call("HSET", name, FIELD, amount))
@@ -133,7 +132,7 @@ async def send_test(actor: Actor, settings: Settings, *, mail: Mail | None = Non
         results.append(ChannelResult("webhook", attempt.is_taken, answer))
     mail = mail or SmtpMail(settings)
     for address in notify.mail_to:
-        sent = await mail.send(address, *message_of(event))
+        sent = await mail.send(address, *message_of(event), sender=actor.name)
         results.append(ChannelResult(f"mail:{address}", sent.is_sent, sent.problem or "the mail server took it"))
     return results
 

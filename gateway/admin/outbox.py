@@ -3,23 +3,35 @@
 A command that works on the store needs no SQL, works while the database is away, and does not load SQLAlchemy, which
 takes half of its time. So its event goes into the stream `audit:events`; the importer process moves it
 (`gateway.admin.audit_mover`). The stream keeps the newest 100,000 events if there is no importer.
+
+The mark of the newest event that has left the store for the database is in the store, and in a file beside it. An older
+store has an older mark. The importer finds that by the events in the database, and a start of the gateway by the file,
+without the database. Marks are ids of events, which grow with the time. Sharp edge: the file is of one machine, which
+reads the mark every two seconds while its importer runs.
 """
 
 from __future__ import annotations
+
+import re
+from pathlib import Path
 
 import msgspec
 
 from gateway.admin.audit_event import AuditEvent
 from gateway.errors import GatewayError
-from gateway.ledger.scripts import Links
 from gateway.log import gateway_log
+from gateway.store.known_text import KnownText
+from gateway.store.links import Links
 
 STREAM = "audit:events"
 KEPT = 100_000  # events
 PAGE = 500  # events read at once
+MARK = "audit:moved"
+MARK_FILE = "audit-mark"
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AuditEvent)
+_EVENT_ID = re.compile(r"evt_[0-9a-f]{15,64}", re.ASCII)
 
 
 class AuditOutbox:
@@ -51,5 +63,22 @@ class AuditOutbox:
 def _decoded(fields: list[bytes]) -> AuditEvent | None:
     try:
         return _decoder.decode(fields[1])
-    except (msgspec.DecodeError, IndexError):
+    except (ValueError, RecursionError, IndexError):
         return None
+
+
+async def read_mark(links: Links) -> str:
+    """The mark in the store; empty if no event has left it. StoreUnavailable."""
+    found = await links.link(MARK).call("GET", MARK)
+    return found.decode() if found is not None else ""
+
+
+async def raise_mark(links: Links, mark: str) -> None:
+    """Replace the mark in the store by a newer one. The caller holds the importer's lock. StoreUnavailable."""
+    if mark > await read_mark(links):
+        await links.link(MARK).call("SET", MARK, mark)
+
+
+def known_mark(data_dir: Path) -> KnownText:
+    """The file in a data directory."""
+    return KnownText(data_dir / MARK_FILE, _EVENT_ID)

@@ -4,35 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.accounts.accounts import Account, Refused
+from gateway.accounts.accounts import Account
 from gateway.admin.models import model_form
 from gateway.amounts import NANO
-from gateway.billing.price_terms import OwnPrice, PriceTerms
+from gateway.billing.price_terms import OwnPrice, PriceTerms, UnreadablePrice
 from gateway.config.settings import ModelSettings, Settings
-from gateway.ledger.account_terms import parse_own_price
+from gateway.ledger.account_terms import read_own_price
 from gateway.ledger.limits import DEFAULT_GROUP
 
 
 def price_terms(settings: Settings, account: Account) -> PriceTerms:
-    """How the prices of an account follow from the price list; Refused if one of its own cannot be read."""
-    own: dict[str, OwnPrice] = {}
-    for model in account.prices:
-        price = own_price(account, model)
-        if price is None:
-            raise Refused(
-                f"account {account.name!r} has a price of {model!r} that a newer version of the gateway has set"
-            )
-        own[model] = price
+    """How the prices of an account follow from the price list."""
+    own = {model: read_own_price(form) for model, form in account.prices.items()}
     return PriceTerms(listed=group_price(settings, account), own=own)
 
 
-def own_price(account: Account, model: str) -> OwnPrice | None:
-    """The account's own price of a model; None also for one that a newer version has stored."""
+def price_of(settings: Settings, account: Account, model: str) -> OwnPrice | UnreadablePrice:
+    """What the account pays for a model: its own price, or that of its group."""
     stored = account.prices.get(model)
-    try:
-        return parse_own_price(stored) if stored is not None else None
-    except ValueError:
-        return None
+    return read_own_price(stored) if stored is not None else group_price(settings, account)
 
 
 def group_price(settings: Settings, account: Account) -> OwnPrice:
@@ -55,7 +45,7 @@ def permitted_models(settings: Settings, account: Account | None) -> dict[str, M
 def price_list(settings: Settings, account: Account | None) -> list[dict[str, Any]]:
     """The models that the account may use, in the form of `gateway models --json`; None: with the list prices.
 
-    A model is `unreadable` and has no price if its own price is of a newer version: `/v1` refuses the calls then.
+    A model is `unreadable` and has no price if its own price cannot be read: `/v1` refuses the calls of it then.
     """
     return [
         {
@@ -74,7 +64,4 @@ def price_list(settings: Settings, account: Account | None) -> list[dict[str, An
 def _paid_form(settings: Settings, account: Account | None, name: str, model: ModelSettings) -> dict[str, Any]:
     if account is None:
         return {**model_form(name, model), "unreadable": False}
-    own = own_price(account, name)
-    if own is None and name in account.prices:
-        return {**model_form(name, model), "price": {}, "price_version": "", "later_prices": [], "unreadable": True}
-    return {**model_form(name, model, own or group_price(settings, account)), "unreadable": False}
+    return model_form(name, model, price_of(settings, account, name))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from gateway.accounts import accounts
-from gateway.accounts.accounts import NAME, OPERATION
-from gateway.admin.refusals import refusals_translated
+from gateway.accounts.accounts import NAME, OPERATION, check_note
 from gateway.amounts import MAX_AMOUNT, format_amount
 from gateway.errors import Conflict, InvalidValue, NotFound
 from gateway.ledger import Ledger
@@ -90,9 +88,3 @@ def _check(amount: int | None, operation: str | None, note: str) -> None:
     if operation is not None and not OPERATION.fullmatch(operation):
         raise InvalidValue("an operation id is 1 to 128 printable ASCII characters without spaces")
     check_note(note)
-
-
-def check_note(note: str) -> None:
-    """InvalidValue for a note that is too long, or cannot be shown."""
-    with refusals_translated():
-        accounts.check_note(note)

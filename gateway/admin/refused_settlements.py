@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from gateway.accounts.accounts import Accounts, Refused, time_text
+from gateway.accounts.accounts import Accounts, time_text
 from gateway.admin.actor import Actor
 from gateway.admin.audit_event import new_event
 from gateway.admin.outbox import AuditOutbox
@@ -19,6 +18,7 @@ from gateway.errors import GatewayError, NotFound
 from gateway.ledger import Ledger, LedgerLine
 from gateway.ledger.archive_checkpoint import CARRY
 from gateway.ledger.entry import Entry
+from gateway.ledger.gather_all import gather_bounded
 from gateway.ledger.refused import RefusedFile
 
 AT_ONCE = 256  # entries whose state is read at once
@@ -69,13 +69,10 @@ class RefusedSettlements:
     async def all(self, actor: Actor) -> list[RefusedEntry]:
         """Each entry, the first that was set aside first; needs the scope `read` or `credits` for the site."""
         actor.require_read("credits")
-        entries, found = self._file.read(), list[RefusedEntry]()
+        entries = self._file.read()
         missing = {name for name in {entry.account for entry in entries} if not await self._exists(name)}
-        for start in range(0, len(entries), AT_ONCE):
-            some = entries[start : start + AT_ONCE]
-            states = await asyncio.gather(*(self._state(entry, missing) for entry in some))
-            found += map(RefusedEntry, some, states)
-        return found
+        states = await gather_bounded((self._state(entry, missing) for entry in entries), AT_ONCE)
+        return list(map(RefusedEntry, entries, states))
 
     async def book(
         self, actor: Actor, request_ids: Collection[str] | None, *, archives: Sequence[Path] = ()
@@ -158,7 +155,7 @@ class RefusedSettlements:
     async def _exists(self, account: str) -> bool:
         try:
             await self._accounts.show(account)
-        except Refused:
+        except NotFound:
             return False
         return True
 

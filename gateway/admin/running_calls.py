@@ -1,4 +1,4 @@
-"""The running calls of this machine: a list of them, and the end of one, with its event in the audit trail."""
+"""The running calls of all machines: a list of them, and the end of one, with its event in the audit trail."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from gateway.admin.outbox import AuditOutbox
 from gateway.admin.times import from_micros
 from gateway.amounts import format_amount
 from gateway.errors import Forbidden, NotFound, Unavailable
+from gateway.ids import to_request_id
 from gateway.inference.running_calls import CallQuery, RunningCall
 
 
-class Found(Struct, frozen=True):
-    """Calls, and the number of workers that did not answer, whose calls are missing."""
+class FoundCalls(Struct, frozen=True):
+    """Calls, and the numbers of workers and of machines that did not answer, whose calls are missing."""
 
     calls: list[RunningCall]
     silent: int
+    silent_machines: int = 0
 
 
 class Workers(Protocol):
-    """The workers of this machine."""
+    """The workers of all machines with this store."""
 
-    async def list(self, query: CallQuery) -> Found:
+    async def list(self, query: CallQuery) -> FoundCalls:
         """Their calls in the order of admission, at most `query.limit`."""
 
-    async def cancel(self, request_id: str, accounts: Sequence[str]) -> Found:
+    async def cancel(self, request_id: str, accounts: Sequence[str]) -> FoundCalls:
         """End the call, if it is of one of the accounts or there are none; returns it."""
 
 
 class NoWorkers:
     """The workers of a process that has none."""
 
-    async def list(self, query: CallQuery) -> Found:
-        return Found([], 0)
+    async def list(self, query: CallQuery) -> FoundCalls:
+        return FoundCalls([], 0)
 
-    async def cancel(self, request_id: str, accounts: Sequence[str]) -> Found:
-        return Found([], 0)
+    async def cancel(self, request_id: str, accounts: Sequence[str]) -> FoundCalls:
+        return FoundCalls([], 0)
 
 
 class RunningCalls:
@@ -52,22 +54,24 @@ class RunningCalls:
 
     async def list(
         self, actor: Actor, *, account: str = "", after: tuple[int, str] | None = None, limit: int = 100
-    ) -> Found:
+    ) -> FoundCalls:
         """The calls that the actor may see, of one account or of all; Unavailable if no worker answers."""
         accounts = _accounts(actor, account, reads=True)
         found = await self._workers.list(CallQuery(accounts, limit, after))
         if found.silent and not found.calls:
             raise Unavailable("The workers do not answer")
-        return found
+        return structs.replace(found, calls=[_shown(actor, call) for call in found.calls])
 
-    async def cancel(self, actor: Actor, request_id: str) -> RunningCall:
-        """End a call: what was delivered is charged. NotFound if it does not run on this machine."""
-        found = await self._workers.cancel(request_id, _accounts(actor, "", reads=False))
+    async def cancel(self, actor: Actor, request_id: str, *, account: str = "") -> RunningCall:
+        """End a call, of one account or of any: what was delivered is charged. NotFound if it does not run."""
+        request_id = to_request_id(request_id)
+        found = await self._workers.cancel(request_id, _accounts(actor, account, reads=False))
         if not found.calls:
-            if found.silent:
-                raise Unavailable("A worker does not answer, so the call may be running still")
+            if found.silent or found.silent_machines:
+                what = "worker" if found.silent else "machine"
+                raise Unavailable(f"A {what} does not answer, so the call may be running still")
             raise NotFound(f"no running call {request_id!r}")
-        call = found.calls[0]
+        call = _shown(actor, found.calls[0])
         after = {"key": call.key, "model": call.model, "cost": format_amount(call.cost)}
         event = new_event(actor, "calls.cancel", f"call:{request_id}", account=call.account, after=after)
         await self._outbox.add(event)
@@ -81,11 +85,18 @@ def call_form(call: RunningCall) -> dict[str, Any]:
     return {
         **form,
         "provider": call.provider or None,
+        "machine": call.machine or None,
+        "session": call.session or None,
         "started": started,
         "seconds": round(call.seconds, 3),
         "cost": format_amount(call.cost),
         "held": format_amount(call.held),
     }
+
+
+def _shown(actor: Actor, call: RunningCall) -> RunningCall:
+    """The call without the name of the machine, unless the actor reads the calls of the site."""
+    return call if actor.may_read("accounts") else structs.replace(call, machine="")
 
 
 def _accounts(actor: Actor, account: str, *, reads: bool) -> list[str]:

@@ -1,36 +1,31 @@
-"""The services over the store, made once per process and settings: what commands, the admin API and pages work with."""
+"""The services over the store, made once per process and settings: what commands, the admin API and pages work with.
+
+Each service is imported where it is made: all of them are sixty modules, of which a command uses a few.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gateway.accounts.accounts import Accounts, Refused
-from gateway.accounts.keys import Keys, NewKey
-from gateway.accounts.pepper import peppers_of
-from gateway.accounts.store_claim import claim, has_keys, prove_pepper
-from gateway.admin.account_limits import AccountLimits
-from gateway.admin.account_prices import AccountPrices
-from gateway.admin.accounts import AccountAdmin
-from gateway.admin.actor import Actor
-from gateway.admin.key_changes import KeyChanges
-from gateway.admin.key_editor import KeyEditor, Rotated
-from gateway.admin.keys import KeyAdmin
-from gateway.admin.money import MoneyAdmin
-from gateway.admin.outbox import AuditOutbox
-from gateway.admin.refunds import FindArchived, Refunds
-from gateway.admin.visible_keys import VisibleKeys
 from gateway.config.settings import Settings
-from gateway.ledger import Ledger
 from gateway.ledger.known_accounts import KnownAccounts
+from gateway.ledger.listing.names import account_names
 from gateway.store import EmbeddedServer, Store
-from gateway.store.identity import StoreGuard
 
 if TYPE_CHECKING:
+    from gateway.accounts.accounts import Accounts
+    from gateway.accounts.keys import Keys
+    from gateway.admin.account_prices import AccountPrices
+    from gateway.admin.accounts import AccountAdmin
+    from gateway.admin.keys import KeyService
+    from gateway.admin.money import MoneyAdmin
     from gateway.admin.notifications import NotificationQueue
+    from gateway.admin.outbox import AuditOutbox
+    from gateway.admin.refunds import FindArchived, Refunds
+    from gateway.ledger import Ledger
 
 
 class StoreServices:
@@ -56,6 +51,8 @@ class StoreServices:
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger."""
+        from gateway.ledger import Ledger
+
         return Ledger(self.store, {})  # no limits: these services admit no calls
 
     @cached_property
@@ -66,77 +63,69 @@ class StoreServices:
     @cached_property
     def accounts(self) -> Accounts:
         """The accounts."""
+        from gateway.accounts.accounts import Accounts
+
         return Accounts(self.store, self.ledger)
 
     @cached_property
     def keys(self) -> Keys:
-        """The API keys."""
+        """The stored API keys, whoever asks."""
+        from gateway.accounts.keys import Keys
+        from gateway.accounts.pepper import peppers_of
+
         return Keys(self.store, lambda: peppers_of(self.settings))
 
     async def remember_accounts(self) -> None:
         """Remember the number of accounts for the next audit."""
         with suppress(OSError):  # of a data directory of another user; the next audit of that user remembers it
-            self.known_accounts.raise_to(len(await self.ledger.accounts()))
-
-    async def create_key(self, actor: Actor, account: str, **options: Any) -> NewKey:
-        """`KeyAdmin.create`, unless the store's keys have another pepper; Refused says so."""
-        await self.check_pepper()
-        return await self.key_admin.create(actor, account, **options)
-
-    async def rotate_key(self, actor: Actor, key_id: str, *, overlap: timedelta) -> Rotated:
-        """`KeyChanges.rotate`, unless the store's keys have another pepper; Refused says so."""
-        await self.check_pepper()
-        return await self.key_changes.rotate(actor, key_id, overlap=overlap)
-
-    async def check_pepper(self) -> None:
-        """Refused if the store's keys have another pepper than the settings."""
-        peppers = peppers_of(self.settings)
-        identity = await claim(self.store)
-        if problem := StoreGuard(peppers=peppers.fingerprints).problem(identity):
-            raise Refused(problem)
-        if not identity.peppers and not await has_keys(self.store):
-            await prove_pepper(self.store, peppers.fingerprints)
+            self.known_accounts.raise_to(await account_names(self.store).count())
 
     @cached_property
     def outbox(self) -> AuditOutbox:
         """Audit events that are not in the database yet."""
+        from gateway.admin.outbox import AuditOutbox
+
         return AuditOutbox(self.store)
 
     @cached_property
     def account_admin(self) -> AccountAdmin:
         """Changes of accounts."""
+        from gateway.admin.accounts import AccountAdmin
+
         return AccountAdmin(self.accounts, self.outbox)
+
+    @cached_property
+    def refunds(self) -> Refunds:
+        """Refunds, without an event in the audit trail."""
+        from gateway.admin.refunds import Refunds
+
+        return Refunds(self.ledger, self._find_archived)
 
     @cached_property
     def money(self) -> MoneyAdmin:
         """Refunds and limits of accounts."""
-        limits = AccountLimits(self.store, self.accounts)
-        return MoneyAdmin(self.accounts, Refunds(self.ledger, self._find_archived), limits, self.outbox)
+        from gateway.admin.account_limits import AccountLimits
+        from gateway.admin.money import MoneyAdmin
+
+        return MoneyAdmin(self.accounts, self.refunds, AccountLimits(self.store, self.accounts), self.outbox)
 
     @cached_property
     def account_prices(self) -> AccountPrices:
         """Prices that accounts have of their own."""
+        from gateway.admin.account_prices import AccountPrices
+
         return AccountPrices(self.store, self.accounts, self.outbox)
 
     @cached_property
-    def key_admin(self) -> KeyAdmin:
-        """Changes of keys."""
-        return KeyAdmin(self.accounts, self.keys, self.outbox)
+    def key_service(self) -> KeyService:
+        """Keys for people and programs, with their rights."""
+        from gateway.accounts.key_edits import KeyEdits
+        from gateway.accounts.pepper import peppers_of
+        from gateway.accounts.store_claim import PepperCheck
+        from gateway.admin.keys import KeyService
 
-    @cached_property
-    def key_editor(self) -> KeyEditor:
-        """Settings of keys."""
-        return KeyEditor(self.store, self.keys)
-
-    @cached_property
-    def key_changes(self) -> KeyChanges:
-        """Changes of the settings of keys."""
-        return KeyChanges(self.key_editor, self.outbox)
-
-    @cached_property
-    def visible_keys(self) -> VisibleKeys:
-        """The keys that a person may see."""
-        return VisibleKeys(self.keys)
+        pepper = PepperCheck(self.store, lambda: peppers_of(self.settings))
+        return KeyService(self.accounts, self.keys, KeyEdits(self.store, self.keys), self.outbox, pepper)
 
     @cached_property
     def notifications(self) -> NotificationQueue:
@@ -145,12 +134,12 @@ class StoreServices:
 
         return NotificationQueue(self.store, self.accounts, self.outbox)
 
-    async def doubts(self) -> list[str]:
+    async def unconfirmed(self) -> list[str]:
         """Wait until what was written is on the store's disk; a text for each thing that could not be confirmed."""
-        doubts = await self.store.doubts()
+        unconfirmed = await self.store.unconfirmed()
         if not self.settings.store.url:
             try:
                 await asyncio.to_thread(EmbeddedServer(self.settings.data_dir).home.sync)
             except OSError as error:
-                doubts.append(f"the store's file cannot be synced: {error}")
-        return doubts
+                unconfirmed.append(f"the store's file cannot be synced: {error}")
+        return unconfirmed

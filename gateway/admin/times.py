@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+FIRST_YEAR, LAST_YEAR = 1970, 9998  # ranges around these times can be computed
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d))?", re.ASCII)
 
 
@@ -19,6 +20,29 @@ def moment(text: str) -> datetime:
         return parsed.astimezone(UTC) if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     except OverflowError:
         raise ValueError("before the year 1 or after the year 9999 in UTC") from None
+
+
+def checked_moment(moment: datetime) -> datetime:
+    """The time, in UTC; ValueError outside of the years that can be computed with."""
+    try:
+        found = moment.astimezone(UTC)
+    except OverflowError:
+        found = datetime.min
+    if not FIRST_YEAR <= found.year <= LAST_YEAR:
+        raise ValueError(f"the year is between {FIRST_YEAR} and {LAST_YEAR}")
+    return found
+
+
+def day(text: str) -> datetime:
+    """The beginning of a date such as 2026-01-31, in UTC; ValueError for any other text."""
+    if len(text) != len("2026-01-31"):
+        raise ValueError("not a date")
+    return moment(text)
+
+
+def now() -> int:
+    """This moment, as the database has it."""
+    return to_micros(datetime.now(UTC))
 
 
 def to_micros(moment: datetime) -> int:

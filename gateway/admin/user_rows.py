@@ -12,8 +12,9 @@ from sqlalchemy.engine import Connection
 
 from gateway.admin.actor import SITE_SCOPES, Actor
 from gateway.admin.times import from_micros, from_micros_or_none, time_text
+from gateway.admin.values import known_email
 from gateway.database.people_tables import memberships, users
-from gateway.errors import Forbidden, LastOperator, NotFound
+from gateway.errors import AddressChanged, Forbidden, NotFound
 
 
 class User(Struct, frozen=True, kw_only=True):
@@ -24,6 +25,7 @@ class User(Struct, frozen=True, kw_only=True):
     name: str
     role: str  # operator, viewer, none
     state: str  # active, disabled
+    proved: str  # by what the address is proved: mail, provider, operator; no
     has_password: bool
     has_second_factor: bool
     accounts: dict[str, str]  # roles by account
@@ -35,9 +37,21 @@ class User(Struct, frozen=True, kw_only=True):
         form = {name: getattr(self, name) for name in self.__struct_fields__}
         return form | {"created": time_text(self.created), "disabled": time_text(self.disabled)}
 
-    def actor(self, address: str) -> Actor:
-        """The user as one who acts."""
-        return Actor(kind="user", id=self.id, scopes=SITE_SCOPES[self.role], memberships=self.accounts, address=address)
+    @property
+    def is_proved(self) -> bool:
+        """Whether the holder of the address is known to be the user."""
+        return self.proved != "no"
+
+    def actor(self, address: str, session: str = "") -> Actor:
+        """The user as one who acts, by the session with this id if it is a person who is signed in."""
+        return Actor(
+            kind="user",
+            id=self.id,
+            scopes=SITE_SCOPES[self.role],
+            memberships=self.accounts,
+            address=address,
+            session=session,
+        )
 
 
 def user_of(connection: Connection, condition: sa.ColumnElement[bool]) -> User | None:
@@ -68,6 +82,15 @@ def lock_user(connection: Connection, user_id: str) -> User:
     return user_by_id(connection, user_id)
 
 
+def require_address(user: User, expected: str) -> None:
+    """AddressChanged if somebody has given the user another e-mail than the expected one; "" expects none.
+
+    Who gives something to a user has chosen a person by this address. The caller has locked the user.
+    """
+    if expected and expected != user.email and known_email(expected) != user.email:
+        raise AddressChanged
+
+
 def users_of(connection: Connection, query: sa.Select[Any], values: Mapping[str, Any] | None = None) -> list[User]:
     """The users of a query of all their columns, with their memberships; `values` of its parameters."""
     rows = connection.execute(query, values).all()
@@ -82,6 +105,18 @@ def require_power_over(actor: Actor, user: User) -> None:
         raise Forbidden("This needs an operator, because the user has a role on the site")
 
 
+def require_reader_of(connection: Connection, actor: Actor, user_id: str) -> None:
+    """Forbidden unless the actor may read where and how the user signs in.
+
+    That are the user, who may read everything, and with the scope `users` who may also change the user.
+    """
+    if (actor.kind, actor.id) == ("user", user_id):
+        return
+    actor.require_read("users")
+    if not actor.may("read"):
+        require_power_over(actor, user_by_id(connection, user_id))
+
+
 def lock_operators(connection: Connection) -> set[str]:
     """The ids of the operators who are not disabled, locked until the transaction ends. SQLite has one writer."""
     condition = sa.and_(users.c.role == "operator", users.c.disabled_at.is_(None))
@@ -94,16 +129,20 @@ def named(text: str) -> sa.ColumnElement[bool]:
     return sa.or_(*(column.icontains(text, autoescape=True) for column in (users.c.email, users.c.name)))
 
 
-def has_operator(connection: Connection) -> bool:
-    """Whether there is an operator who is not disabled."""
-    condition = sa.and_(users.c.role == "operator", users.c.disabled_at.is_(None))
+def has_operator(connection: Connection, *, but: str = "") -> bool:
+    """Whether there is an operator who is not disabled, beside the user of this id."""
+    condition = sa.and_(users.c.role == "operator", users.c.disabled_at.is_(None), users.c.id != but)
     return connection.scalar(sa.select(users.c.id).where(condition).limit(1)) is not None
 
 
-def require_another_operator(connection: Connection, user_id: str) -> None:
-    """LastOperator if this user is the only operator who is not disabled."""
-    if lock_operators(connection) == {user_id}:
-        raise LastOperator
+def lock_user_and_operators(connection: Connection, user_id: str) -> tuple[User, bool]:
+    """`lock_user` after the operators, as all do who lock both; and whether no other operator is known to be left.
+
+    Those who become operators while this waits are not among the locked ones, and are not counted as others.
+    """
+    others = lock_operators(connection) - {user_id}
+    user = lock_user(connection, user_id)
+    return user, user.role == "operator" and user.disabled is None and not others
 
 
 _of = memberships.c
@@ -129,6 +168,7 @@ def _user(row: sa.Row[Any], accounts: dict[str, str]) -> User:
         name=row.name,
         role=row.role,
         state="active" if row.disabled_at is None else "disabled",
+        proved=row.proved_by or "no",
         has_password=row.password_hash is not None,
         has_second_factor=row.totp_secret is not None,
         accounts=accounts,

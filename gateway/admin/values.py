@@ -5,26 +5,39 @@ from __future__ import annotations
 import re
 import unicodedata
 
+from gateway.email_address import MAX_LENGTH, normal_address
 from gateway.errors import InvalidValue
 
-MAX_EMAIL = 254  # characters, as in SMTP
 MAX_NAME = 100
+NO_EMAIL = (
+    "This is no e-mail address: before the @ are ASCII letters, digits and signs such as . _ + -, after it a domain;"
+    " write an international domain as xn--…"
+)
 
+# The form of addresses that were stored before there was `gateway.email_address`.
 _LOCAL = re.compile(r"[^@\s\"(),:;<>\[\]\\\x00-\x1f\x7f]{1,64}")
 _DOMAIN = re.compile(r"(?=.{1,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.A)
 
 
 def normal_email(text: str) -> str:
-    """The address in lower case, with its domain in ASCII; two spellings of one address become equal.
+    """An address to store, in the form of `gateway.email_address`."""
+    try:
+        return normal_address(text)
+    except ValueError:
+        raise InvalidValue(NO_EMAIL, param="email") from None
 
-    What stands before the @ is not folded further: `ﬁ` and `fi` may be two mailboxes.
+
+def known_email(text: str) -> str:
+    """An address to look up: as `normal_email`, or in the wider form of before, in which users may still be stored.
+
+    Before the @ it is in lower case and composed, its domain is in ASCII.
     """
-    if len(text) <= MAX_EMAIL * 2:
+    if len(text) <= MAX_LENGTH * 2:
         local, at, domain = text.strip().rpartition("@")
         local, domain = _normal_local(local), _ascii_domain(unicodedata.normalize("NFKC", domain).lower())
-        if at and len(local) + len(domain) < MAX_EMAIL and _LOCAL.fullmatch(local) and _DOMAIN.fullmatch(domain):
+        if at and len(local) + len(domain) < MAX_LENGTH and _LOCAL.fullmatch(local) and _DOMAIN.fullmatch(domain):
             return f"{local}@{domain}"
-    raise InvalidValue("This is no e-mail address", param="email")
+    raise InvalidValue(NO_EMAIL, param="email")
 
 
 def checked_name(name: str) -> str:

@@ -25,10 +25,16 @@ class Access(Struct, frozen=True, kw_only=True):
     scope: Scope | None = None  # None: every valid token
     also: Scope | None = None  # needed beside `scope`
     target: Target = "site"
+    of_site: bool = False  # not with a token that is restricted to an account, although the route is about one
     reads: bool = False  # the scope `read` suffices, too
     owners: bool = False  # owners of the account may do it, too
     operators_only: bool = False
     public: bool = False  # without a token
+
+    @property
+    def needs_site(self) -> bool:
+        """Whether a token that is restricted to an account is refused, whatever its scopes are."""
+        return self.of_site or self.target == "site"
 
     def may_ever(self, actor: Actor) -> bool:
         """Whether the actor could pass for some object; asked before any object is looked up."""
@@ -36,7 +42,7 @@ class Access(Struct, frozen=True, kw_only=True):
             return True
         if self.operators_only:
             return actor.is_operator
-        if self.target == "site" and actor.account:
+        if self.needs_site and actor.account:
             return False
         if self.owners and "owner" in actor.memberships.values():
             return True
@@ -63,7 +69,7 @@ class Access(Struct, frozen=True, kw_only=True):
         if self.operators_only:
             return "Needs a token with every scope and without an account."
         also = " or `read`" if self.reads and self.scope != "read" else f" and `{self.also}`" if self.also else ""
-        site = ", of a token without an account" if self.target == "site" else ""
+        site = ", of a token without an account" if self.needs_site else ""
         return f"Needs the scope `{self.scope}`{also}{site}."
 
     def refusal(self) -> Forbidden:
@@ -71,7 +77,7 @@ class Access(Struct, frozen=True, kw_only=True):
         if self.operators_only:
             return Forbidden("This needs an operator, or a token with every scope and without an account")
         also = " or 'read'" if self.reads and self.scope != "read" else f" and {self.also!r}" if self.also else ""
-        site = ", and no restriction to an account" if self.target == "site" else ""
+        site = ", and no restriction to an account" if self.needs_site else ""
         return Forbidden(f"This needs the scope {self.scope!r}{also}{site}")
 
 

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cache
 from typing import Protocol
 
 from gateway.admin.actor import Actor
-from gateway.admin.nearest import nearest_account, nearest_key, nearest_user
-from gateway.admin.services import AdminServices
-from gateway.admin_api.access import Access
-from gateway.admin_api.call import NOBODY, Call
+from gateway.admin_api.call import NOBODY, AdminCall, account_of
 from gateway.admin_api.openapi import openapi_document
-from gateway.admin_api.route import Route, Router
+from gateway.admin_api.route import AdminRoute, AdminRouter
 from gateway.admin_api.table import ROUTES
 from gateway.errors import GatewayError, NotFound
-from gateway.http_server.client_address import client_address, networks
-from gateway.http_server.piecewise import RunningDownloads
-from gateway.log import AccessLog
+from gateway.services.nearest import nearest_account, nearest_key, nearest_user
+from gateway.services.services import AdminServices
+from gateway.web.fair_turns import FairTurns
+from gateway.web.handler import Surface
+from gateway.web.request_limits import NEAREST
+from gateway.web.window_counts import ChangeCounts
+
+READS_AT_ONCE = 16
+SHARE = 8  # of them of one token
+CROWDED = "Too many of your requests are under way; wait for some of them"
+MOST_CHANGES = 120  # in ten minutes, with a token of one account: as many as a person of the account
+MOST_CHANGES_OF_SITE = 6000  # with a token of the site: ten in a second, more than a program makes one after the other
+ALWAYS = frozenset({("DELETE", "/token")})  # a token can always be ended
 
 
 @cache
@@ -39,40 +47,49 @@ class AdminApi:
     def __init__(self, services: AdminServices, authentication: Authenticates) -> None:
         self.services = services
         self.authentication = authentication
-        self.router = Router(ROUTES)
+        self.router = AdminRouter(ROUTES)
         self.root_path = services.settings.console.root_path
-        self.access_log = AccessLog()
-        self.downloads = RunningDownloads()
+        self.surface = Surface("the admin API", lambda: services.settings)
+        self.changes = ChangeLimits()
+        self.turns = FairTurns(READS_AT_ONCE, share=SHARE, refusal=CROWDED)  # of requests that read, without a limit
 
-    def call(self, actor: Actor | None, *, operation: str) -> Call:
-        """A call by this actor."""
-        return Call(services=self.services, actor=actor or NOBODY, openapi=own_document, operation=operation)
+    def call(self, actor: Actor | None, *, account: str, operation: str) -> AdminCall:
+        """A call by this actor, about an account or none."""
+        return AdminCall(
+            services=self.services, actor=actor or NOBODY, openapi=own_document, account=account, operation=operation
+        )
 
-    def client_address(self, peer: str, forwarded_for: str) -> str:
-        """The address of the client, behind the proxies that the operator trusts."""
-        trusted = networks(self.services.settings.server.trusted_proxies)
-        return client_address(peer, forwarded_for, trusted)
+    def turn(self, route: AdminRoute, actor: Actor | None) -> AbstractAsyncContextManager[None]:
+        """The turn of a request. Those that write, and those that need no token, take none."""
+        return nullcontext() if route.method != "GET" or actor is None else self.turns.turn_of(actor.name)
 
-    async def check_access(self, route: Route, actor: Actor, parameters: Mapping[str, str]) -> None:
-        """Forbidden if the rule does not permit it; NotFound for an object that the actor may not see."""
+    async def check_access(self, route: AdminRoute, actor: Actor, parameters: Mapping[str, str]) -> str:
+        """The account that the route is about, or "".
+
+        Forbidden if the rule does not permit it; NotFound for an object that the actor may not see.
+        """
         rule = route.access
         if not rule.may_ever(actor):
             raise rule.refusal()
-        account = await self._account_of(rule, parameters)
+        account = await account_of(self.services.store, rule.target, parameters)
         if account and not rule.may_see(actor, account):
             raise NotFound(f"no {rule.target} {parameters[rule.target]!r}")
         if not rule.permits(actor, account):
             raise rule.refusal()
+        return account
 
-    async def _account_of(self, rule: Access, parameters: Mapping[str, str]) -> str:
-        if rule.target == "key":
-            return (await self.services.store.key_editor.show(parameters["key"])).account
-        return parameters["account"] if rule.target == "account" else ""
-
-    async def with_nearest(self, error: NotFound, actor: Actor, parameters: Mapping[str, str]) -> GatewayError:
-        """The error with the nearest name, for an actor who may read all names."""
-        if not actor.may("read") and not actor.is_operator:
+    async def with_nearest(self, error: Exception, actor: Actor | None, parameters: Mapping[str, str]) -> Exception:
+        """NotFound with the nearest name, for an actor who may read all names; another error as it is."""
+        if not isinstance(error, NotFound) or actor is None or not (actor.may("read") or actor.is_operator):
             return error
+        try:
+            with self.services.places.take(NEAREST, actor.name):
+                text = await self._nearest(parameters)
+        except GatewayError:
+            return error  # the names cannot be read now, or others are compared, which takes long
+        return NotFound(f"{error.message}{text}") if text else error
+
+    async def _nearest(self, parameters: Mapping[str, str]) -> str:
         text = ""
         if "account" in parameters:
             text = await nearest_account(self.services.store, parameters["account"])
@@ -80,4 +97,16 @@ class AdminApi:
             text = await nearest_key(self.services.store, parameters["key"])
         if not text and "@" in parameters.get("user", ""):
             text = await nearest_user((await self.services.people()).transactions, parameters["user"])
-        return NotFound(f"{error.message}{text}") if text else error
+        return text
+
+
+class ChangeLimits:
+    """Counts the changes of a process by token."""
+
+    def __init__(self) -> None:
+        self._counts = ChangeCounts()
+
+    def count(self, actor: Actor, route: AdminRoute) -> None:
+        """Count a request that may change something; TooManyRequests."""
+        if route.method != "GET" and (route.method, route.path) not in ALWAYS:
+            self._counts.count(actor.name, most=MOST_CHANGES if actor.account else MOST_CHANGES_OF_SITE)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-Amount = Annotated[str, Meta(pattern=r"^-?[0-9]+(\.[0-9]{1,9})?$", examples=["12.5"])]
+Amount = Annotated[str, Meta(pattern=r"^-?[0-9]+(\.[0-9]{1,9})?$(?!\n)", examples=["12.5"])]
 Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"}, examples=["2026-11-23T12:00:00Z"])]
 
 
@@ -19,7 +19,7 @@ class Account(Struct):
 
     name: str
     group: str
-    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "disabled"]})]
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "disabled", "unreadable"]})]
     balance: Amount
     held: Annotated[Amount, Meta(description="What running calls hold of the balance.")]
     allowed: list[str]
@@ -31,6 +31,7 @@ class Account(Struct):
     concurrency: int | None
     monthly: Amount | None
     month_spent: Amount | None
+    max_session_cost: Annotated[Amount | None, Meta(description="What the calls of a session may cost in a day.")]
     prices: dict[str, dict[str, str]]  # its own prices, by model
 
 
@@ -58,7 +59,7 @@ class Key(Struct):
     account: str
     name: str
     last4: str
-    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "disabled", "revoked", "expired"]})]
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "disabled", "revoked", "expired", "unreadable"]})]
     created: Time
     expires: Time | None
     rpm: int | None
@@ -70,11 +71,11 @@ class Key(Struct):
     every: str | None
     period_spent: Amount | None
     max_cost: Amount | None
+    max_session_cost: Amount | None
     endpoints: list[str] | None
     addresses: list[str] | None
     last_used: Time | None
     response_headers: list[str]
-    show_cost: bool
     user: Annotated[str | None, Meta(description="The id of the member who has it; null for a service key.")]
 
 
@@ -85,6 +86,21 @@ class NewKey(Struct):
     id: str
     account: str
     name: str
+
+
+class KeyAddress(Struct):
+    """An address that a key was used from, whole or shortened to its network."""
+
+    key: Annotated[str, Meta(description="The id of the key.")]
+    address: Annotated[str, Meta(description="Empty if it was not known.")]
+    first: Time
+    last: Time
+
+
+class KeyAddresses(Struct):
+    """The addresses of a key, as far as they are kept."""
+
+    data: list[KeyAddress]
 
 
 class RotatedKey(Struct):
@@ -128,7 +144,10 @@ class AttemptAnswer(Struct):
 
 
 class Line(Struct):
-    """A line of an account's ledger; `kind` is `carry` for the sum of lines that are not stored any more."""
+    """A line of an account's ledger.
+
+    `kind` is `carry` for the sum of lines that are not stored any more, and `unreadable` for one that cannot be read.
+    """
 
     request_id: str
     kind: str
@@ -162,25 +181,37 @@ class Line(Struct):
     note: str | UnsetType = UNSET
     user: Annotated[str | UnsetType, Meta(description="The id of the user who has the key.")] = UNSET
     tags: dict[str, str] | UnsetType = UNSET
+    session: Annotated[str | UnsetType, Meta(description="The id of the session; absent for a call without one.")] = (
+        UNSET
+    )
     answers: Annotated[
         list[AttemptAnswer] | UnsetType, Meta(description="Of attempts, in the order in which they ended.")
     ] = UNSET
 
 
 class AuditReport(Struct):
-    """What an audit of the ledger found. Only mismatches and what is unreachable are faults."""
+    """What an audit of the ledger found. It is clean without mismatches, superseded lines and lost changes."""
 
     accounts: int
     lines: int
     history_lines: int
     recomputed: int
     not_recomputed: int
+    left_lines: Annotated[int, Meta(description="Lines that left the store; the database has them.")]
     mismatches: list[dict[str, Any]]
     unreachable: list[str]
     moving: list[str]
     late: list[dict[str, Any]]
     uncollected: list[dict[str, Any]]
     overdrawn: list[dict[str, Any]]
+    superseded: Annotated[
+        list[dict[str, Any]], Meta(description="The first lines that the store has lost and nothing has booked again.")
+    ]
+    superseded_lines: Annotated[int, Meta(description="The number of all such lines.")]
+    changes: Annotated[
+        list[dict[str, Any]], Meta(description="The newest changes of keys and accounts that the store has lost.")
+    ]
+    lost_changes: Annotated[int, Meta(description="The number of all such changes.")]
     clean: bool
 
 
@@ -201,6 +232,10 @@ class Model(Struct):
     price_factor: Annotated[
         Amount | UnsetType, Meta(description="Of an account's prices: the factor that they contain.")
     ] = UNSET
+    unreadable: Annotated[
+        bool | UnsetType,
+        Meta(description="Of an account's prices: its own price cannot be read, so calls of the model are refused."),
+    ] = UNSET
 
 
 class TargetHealth(Struct):
@@ -208,11 +243,20 @@ class TargetHealth(Struct):
 
     model: str
     provider: str
-    credential: int
+    credential: Annotated[int, Meta(description="Its number in the provider's `credentials`, from 1.")]
     upstream_model: str
     state: Annotated[str, Meta(extra_json_schema={"enum": ["ok", "open", "due"]})]
     cause: str
     until: str
+
+
+class Machine(Struct):
+    """A gateway that runs with this store, and the hash of its configuration."""
+
+    name: str
+    configuration: str
+    version: str
+    seen: str
 
 
 class Plugin(Struct):

@@ -9,38 +9,36 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import ExitStack
 from functools import partial
+from time import monotonic
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
-from tornado.web import RequestHandler, stream_request_body
+from tornado.httputil import HTTPServerRequest
+from tornado.web import stream_request_body
 
-from gateway.accounts.accounts import OPERATION, Refused
+from gateway.accounts.accounts import OPERATION
 from gateway.admin.actor import Actor
 from gateway.admin_api.api import AdminApi
-from gateway.admin_api.call import Call, Stopped
+from gateway.admin_api.call import Stopped
 from gateway.admin_api.inputs import read_body, read_query
-from gateway.admin_api.route import JSON, Route
+from gateway.admin_api.route import JSON, AdminRoute
 from gateway.errors import (
     BadRequest,
     GatewayError,
-    InternalError,
     InvalidValue,
     MethodNotAllowed,
     MissingParameter,
-    NotFound,
     NotSignedIn,
-    RequestTooLarge,
-    TooManyRequests,
     UnknownURL,
     UnsupportedContentType,
 )
-from gateway.http_server.attended import CLIENT_CLOSED, AttendedWork, ClientLeft
-from gateway.http_server.piecewise import PIECE_WITHIN, PieceSender
-from gateway.http_server.private_answers import METHODS, body_length, set_headers
-from gateway.log import AccessLine, gateway_log
+from gateway.web.attended import ClientLeft
+from gateway.web.handler import METHODS, LoggedRequest, WebHandler
+from gateway.web.late_answers import LATE, require_same
+from gateway.web.piecewise import PIECE_WITHIN
+from gateway.web.request_body import has_body
 
-SMALL_BODY = 2**20  # bytes of the body of a refused request that are read, so that the connection can be used on
 KEY_HEADER = "Idempotency-Key"
 HEADERS: Mapping[str, str] = {"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"}
 NO_REPEAT: Mapping[str, str] = {"x-should-retry": "false"}  # a client that repeats it drops what the answer has
@@ -50,22 +48,15 @@ _EMAIL = re.compile(r"[^/]*(?:@|%40)[^/]*")
 _encoder = msgspec.json.Encoder()
 
 
-class PlainHandler(RequestHandler):
-    """The base of the handlers: headers, request id, error body and access line."""
+class PlainHandler(WebHandler):
+    """The base of the handlers: answers and errors are JSON."""
 
-    SUPPORTED_METHODS = METHODS
+    own_headers = HEADERS
 
     def initialize(self, api: AdminApi) -> None:
+        self.use(api.surface)
         self.api = api
         self.actor: Actor | None = None
-        self.outcome = "ok"
-        self.detail = ""
-
-    def set_default_headers(self) -> None:
-        self.request_id = set_headers(self, HEADERS)
-
-    def compute_etag(self) -> None:
-        """None: answers are not to be cached."""
 
     def send_document(self, document: Any, status: int = 200, media_type: str = JSON) -> None:
         """Answer with JSON; bytes are encoded already."""
@@ -73,14 +64,9 @@ class PlainHandler(RequestHandler):
         self.set_header("Content-Type", media_type)
         self.finish(document if isinstance(document, bytes) else _encoder.encode(document))
 
-    def fail(self, error: Exception, done: Mapping[str, Any] = MappingProxyType({})) -> None:
+    def refuse(self, error: Exception, done: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Answer with the error body, and beside it what was `done` before."""
-        if isinstance(error, Refused):
-            error = InvalidValue(str(error))
-        if not isinstance(error, GatewayError):
-            gateway_log.error("%s failed in the admin API", self.request_id, exc_info=error)
-            error = InternalError()
-        self.outcome, self.detail = error.code or "error", error.log_text()
+        error = self.note_error(error)
         if isinstance(error, NotSignedIn):
             self.set_header("WWW-Authenticate", "Bearer")
         for name, value in (NO_REPEAT if done else error.headers()).items():
@@ -88,23 +74,11 @@ class PlainHandler(RequestHandler):
         self.send_document({**error.envelope(), **done}, error.status)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        self.fail(MethodNotAllowed(", ".join(METHODS)) if status_code == 405 else BadRequest())
+        self.refuse(MethodNotAllowed(", ".join(METHODS)) if status_code == 405 else BadRequest())
 
-    def on_finish(self) -> None:
-        if self.api.services.settings.log.access:
-            self.api.access_log.write(
-                AccessLine(
-                    request_id=self.request_id,
-                    method=self.request.method or "",
-                    path=logged_path(self.request.path),
-                    status=self.get_status(),
-                    ms=round(self.request.request_time() * 1000, 3),
-                    outcome=self.outcome,
-                    account=self.actor.account if self.actor else "",
-                    key=self.actor.id if self.actor else "",
-                    detail=self.detail,
-                )
-            )
+    def logged(self) -> LoggedRequest:
+        account, key = (self.actor.account, self.actor.id) if self.actor else ("", "")
+        return LoggedRequest(path=logged_path(self.request.path), account=account, key=key)
 
 
 class GreetingHandler(PlainHandler):
@@ -120,152 +94,130 @@ class UnknownHandler(PlainHandler):
     """Every other path."""
 
     def prepare(self) -> None:
-        self.fail(UnknownURL())
+        self.refuse(UnknownURL())
 
 
 @stream_request_body
 class AdminHandler(PlainHandler):
     """A request under `/admin/v1`."""
 
-    route: Route
+    route: AdminRoute
     parameters: Mapping[str, str] = MappingProxyType({})
+    account = ""  # that the route is about
 
     def initialize(self, api: AdminApi) -> None:
         super().initialize(api)
-        self._sender = PieceSender(self)
-        self._attended = AttendedWork()
         self._places = ExitStack()  # of a request whose body is read
 
     async def prepare(self) -> None:
-        self._body = bytearray()
-        self._refusal: Exception | None = None
         try:
             await self._admit()
         except Exception as error:
             # The handler's edge: every exception becomes an answer.
-            self._refusal = await self._with_nearest(error)
-        if self._refusal is not None and self._has_long_body():
-            self.set_header("Connection", "close")  # the body is not read
-            self.fail(self._refusal)
+            self.refuse(await self.api.with_nearest(error, self.actor, self.parameters))
 
     async def _admit(self) -> None:
         headers = self.request.headers
         found = self.api.router.search(self.request.method or "", self.request.path.removeprefix(self.api.root_path))
         if isinstance(found, GatewayError) or not found.route.access.public:
-            self.actor = await self.api.authentication.actor(headers.get("Authorization", ""), self._address())
+            await self._authenticate()
         if isinstance(found, GatewayError):
             raise found
         self.route, self.parameters = found.route, found.parameters
         if self.actor is not None:
-            await self.api.check_access(self.route, self.actor, self.parameters)
-        if body_length(self.request) > self.route.max_body:
-            raise RequestTooLarge()
+            self.account = await self.api.check_access(self.route, self.actor, self.parameters)
+        self.body.admit(self.route.max_body)
+        if self.actor is not None:
+            self.api.changes.count(self.actor, self.route)
         if self.route.body is not None and not _is_json(headers.get("Content-Type", "application/json")):
             raise UnsupportedContentType("Send the body as application/json")
-        if self.route.limit is not None and self.actor is not None:
-            # Before the body is read: that of a refused request takes no memory.
-            self._places.enter_context(self.api.services.places.take(self.route.limit, self.actor.name))
+        # Before the body is read: that of a refused request takes no memory.
+        who = self.actor.name if self.actor is not None else ""
+        self._places.enter_context(self.api.services.places.take(self.route.limit, who))
 
-    def _has_long_body(self) -> bool:
-        return body_length(self.request) > SMALL_BODY or "Transfer-Encoding" in self.request.headers
-
-    def data_received(self, chunk: bytes) -> None:
-        """A part of the body; that of a refused request is read and dropped, so that the connection can be used on."""
-        if self._finished or self._refusal is not None:
-            return
-        self._body += chunk
-        if len(self._body) > self.route.max_body:
-            self.fail(RequestTooLarge())
+    async def _authenticate(self) -> None:
+        """Find out who asks; NotSignedIn."""
+        authorization = self.request.headers.get("Authorization", "")
+        self.actor = await self.api.authentication.actor(authorization, self.surface.client_address(self.request))
 
     async def _answer(self) -> None:
         with self._places.pop_all():
-            if not self._finished:
-                await self._send_answer()
+            try:
+                document = await self._document()
+            except ClientLeft:
+                self.note_client_left()
+            except Exception as error:
+                # The handler's edge: every exception becomes an answer.
+                self.refuse(await self.api.with_nearest(error, self.actor, self.parameters))
+            else:
+                match document:
+                    case AsyncGenerator():
+                        place = self.surface.downloads.place(self.actor.name if self.actor else "")
+                        headers = {"Content-Type": self.route.media_type}
+                        check = None if self.actor is None else partial(self._require_same, self.actor)
+                        await self.send_pieces(document, place, headers, within=PIECE_WITHIN, check=check)
+                    case Stopped():
+                        self.refuse(document.error, document.done)
+                    case _:
+                        self.send_document(document, self.route.status, self.route.media_type)
 
     get = head = post = put = patch = delete = options = _answer
 
-    async def _send_answer(self) -> None:
-        try:
-            if self._refusal is not None:
-                raise self._refusal
-            call = self.api.call(self.actor, operation=self._operation())
-            document = await self._result(call)
-            for name, value in call.headers().items():
-                self.set_header(name, value)
-        except ClientLeft:
-            self.outcome = CLIENT_CLOSED
-            self.set_status(499)
-        except Exception as error:
-            # The handler's edge: every exception becomes an answer.
-            self.fail(await self._with_nearest(error))
+    async def _document(self) -> Any:
+        """What the route's function returns."""
+        if self.actor is not None and has_body(self.request):  # again: it may take long, and tokens end meanwhile
+            await self._authenticate()
+        call = self.api.call(self.actor, account=self.account, operation=_operation(self.route, self.request))
+        arguments = _arguments(self.route, self.request, self.body.content)
+        work = partial(self.route.function, call, **self.parameters, **arguments)
+        began, before = monotonic(), self.actor
+        if self.route.ends_with_client:
+            document = await self.attended.run(work)
         else:
-            match document:
-                case AsyncGenerator():
-                    await self._send_pieces(document)
-                case Stopped():
-                    self.fail(document.error, document.done)
-                case _:
-                    self.send_document(document, self.route.status, self.route.media_type)
-
-    async def _send_pieces(self, pieces: AsyncGenerator[bytes]) -> None:
-        """Send a file; the end of the connection cancels it."""
-        try:
-            with self.api.downloads.place(self.actor.name if self.actor else ""):
-                self.set_header("Content-Type", self.route.media_type)
-                is_sent = await self._sender.send(pieces, within=PIECE_WITHIN)
-        except TooManyRequests as error:
-            await pieces.aclose()
-            self.fail(error)
-        except Exception as error:
-            # The headers are sent: the client learns of the failure by the end of the connection.
-            gateway_log.error("%s failed in the admin API", self.request_id, exc_info=error)
-            self.outcome = InternalError.default_code or ""
-            self._sender.cut()
-        else:
-            if is_sent:
-                self.finish()
-
-    def on_connection_close(self) -> None:
-        """The client has left: the file or report that it waited for ends."""
-        super().on_connection_close()
-        self._sender.client_left()
-        self._attended.client_left()
-        self._places.close()  # the body does not come any more
-
-    async def _result(self, call: Call) -> Any:
-        arguments: dict[str, Any] = dict(self.parameters)
-        query = read_query(self.route.query, self.request.query_arguments)
-        if query is not None:
-            arguments["query"] = query
-        if self.route.body is not None:
-            arguments["body"] = read_body(self.route.body, bytes(self._body))
-        elif self._body:
-            raise InvalidValue("This request has no body")
-        work = partial(self.route.function, call, **arguments)
-        document = await (self._attended.run(work) if self.route.ends_with_client else work())
+            async with self.api.turn(self.route, before):
+                document = await work()
         if self.route.writes_store:
             await call.confirm()
+        if before is not None and not self.route.ends_token and monotonic() - began >= LATE:
+            await self._require_same(before)
+        for name, value in call.headers().items():
+            self.set_header(name, value)
         return document
 
-    def _operation(self) -> str:
-        name = self.request.headers.get(KEY_HEADER, "")
-        if self.route.moves_money and not name:
-            raise MissingParameter(f"The header {KEY_HEADER} is required: money may move once only", param=KEY_HEADER)
-        if name and not OPERATION.fullmatch(name):
-            raise InvalidValue(f"{KEY_HEADER} is 1 to 128 printable ASCII characters without spaces", param=KEY_HEADER)
-        return name
+    async def _require_same(self, before: Actor) -> None:
+        """NotSignedIn, Forbidden for a token that has ended, or has other rights than `before`."""
+        await self._authenticate()
+        require_same(before, self.actor)
 
-    async def _with_nearest(self, error: Exception) -> Exception:
-        if not isinstance(error, NotFound) or self.actor is None or error is self._refusal:
-            return error
-        try:
-            return await self.api.with_nearest(error, self.actor, self.parameters)
-        except GatewayError:
-            return error  # the names cannot be read now
+    def on_connection_close(self) -> None:
+        super().on_connection_close()
+        self._places.close()  # the body does not come any more
 
-    def _address(self) -> str:
-        forwarded = self.request.headers.get("X-Forwarded-For", "")
-        return self.api.client_address(self.request.remote_ip or "", forwarded)
+    def on_finish(self) -> None:
+        super().on_finish()
+        self._places.close()  # the request was refused while its body arrived
+
+
+def _arguments(route: AdminRoute, request: HTTPServerRequest, body: bytes) -> dict[str, Any]:
+    """The query and the body, as the function of the route takes them; GatewayError."""
+    arguments: dict[str, Any] = {}
+    query = read_query(route.query, request.query_arguments)
+    if query is not None:
+        arguments["query"] = query
+    if route.body is not None:
+        arguments["body"] = read_body(route.body, body)
+    elif body:
+        raise InvalidValue("This request has no body")
+    return arguments
+
+
+def _operation(route: AdminRoute, request: HTTPServerRequest) -> str:
+    name = request.headers.get(KEY_HEADER, "")
+    if route.moves_money and not name:
+        raise MissingParameter(f"The header {KEY_HEADER} is required: money may move once only", param=KEY_HEADER)
+    if name and not OPERATION.fullmatch(name):
+        raise InvalidValue(f"{KEY_HEADER} is 1 to 128 printable ASCII characters without spaces", param=KEY_HEADER)
+    return name
 
 
 def logged_path(path: str) -> str:

@@ -155,6 +155,7 @@ class SettledCall(Struct):
     service_tier: str | None
     price: str | None
     tags: dict[str, str] | None
+    session: str | None
     served_model: str | None
     estimated: bool
     clamped: bool
@@ -167,6 +168,7 @@ class SettledCall(Struct):
     ]
     duration_ms: int
     first_token_ms: int | None
+    address: Annotated[str | None, Meta(description="Of the caller, whole or shortened; null if it is not known.")]
     hold: Amount
     amount: Annotated[Amount, Meta(description="What was charged.")]
     uncollected: Amount
@@ -184,6 +186,39 @@ class RefusedSettlement(Struct):
     key: str
     amount: Amount
     state: str
+
+
+class SupersededLine(Struct):
+    """A ledger line that the store has lost; `request_id` is the call's or the operation's."""
+
+    id: int
+    account: str
+    line: Annotated[int, Meta(description="The number that it had in the ledger.")]
+    kind: str
+    request_id: str
+    amount: Amount
+    at: Time
+
+
+class BookedLine(SupersededLine):
+    """What became of a superseded line."""
+
+    state: Annotated[str, Meta(description="`booked`, or why the line is still open.")]
+    booked: Annotated[Amount, Meta(description="What was charged or credited now; of a charge it may be less.")]
+
+
+class SupersededBooking(Struct):
+    """What became of superseded lines: the counts, and the first 1,000, those that are still open first."""
+
+    booked: int
+    left: Annotated[int, Meta(description="Lines that are still open.")]
+    lines: list[BookedLine]
+
+
+class Acknowledged(Struct):
+    """How many superseded lines were closed."""
+
+    acknowledged: int
 
 
 class Behind(Struct):

@@ -9,15 +9,15 @@ import msgspec
 from msgspec import structs
 
 from gateway.admin_api import documents
-from gateway.admin_api.route import JSON, PREFIX, Route
-from gateway.http_server.places import Limit
+from gateway.admin_api.route import JSON, PREFIX, AdminRoute
 from gateway.version import __version__
+from gateway.web.places import Limit
 
 REF = "#/components/schemas/{name}"
 DESCRIPTION = "Accounts, keys, money, people and history of a model gateway. Amounts are decimal text, never numbers."
 
 
-def openapi_document(routes: Iterable[Route]) -> bytes:
+def openapi_document(routes: Iterable[AdminRoute]) -> bytes:
     """The document as JSON."""
     routes = list(routes)
     kinds = [
@@ -30,7 +30,7 @@ def openapi_document(routes: Iterable[Route]) -> bytes:
         paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route, named, components)
     for kind in {route.query for route in routes if route.query is not None}:
         components.pop(kind.__name__, None)  # its fields are parameters
-    return msgspec.json.encode(
+    document = msgspec.json.encode(
         {
             "openapi": "3.1.0",
             "info": {"title": "Model gateway admin API", "version": __version__, "description": DESCRIPTION},
@@ -42,9 +42,10 @@ def openapi_document(routes: Iterable[Route]) -> bytes:
             "security": [{"token": []}],
         }
     )
+    return document.replace(rb"$(?!\\n)", b"$")  # in other languages, `$` is not before a line feed at the end
 
 
-def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: AdminRoute, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.operation_id,
         "summary": route.summary,
@@ -71,7 +72,7 @@ def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]
     return operation
 
 
-def _parameters(route: Route) -> list[dict[str, Any]]:
+def _parameters(route: AdminRoute) -> list[dict[str, Any]]:
     text = {"type": "string"}
     found = [{"name": name, "in": "path", "required": True, "schema": text} for name in route.parameters]
     if route.moves_money:
@@ -80,7 +81,7 @@ def _parameters(route: Route) -> list[dict[str, Any]]:
     return found
 
 
-def _query(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:
+def _query(route: AdminRoute, components: dict[str, Any]) -> list[dict[str, Any]]:
     assert route.query is not None
     schema = components[route.query.__name__]
     required = schema.get("required", [])

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from gateway.admin.pages import MOST
 from gateway.errors import InvalidValue
-from gateway.http_server.zero_character import ZERO
+from gateway.web.zero_character import ZERO
 
 T = TypeVar("T")
 
@@ -49,8 +49,13 @@ def read_cursor(kind: str, text: str, types: type[T]) -> T | None:
         return None
     try:
         values = msgspec.msgpack.decode(urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=list[str | int])
-        if values[:1] == [kind] and not any(isinstance(value, str) and ZERO in value for value in values):
+        if values[:1] == [kind] and all(map(_is_possible, values)):
             return msgspec.convert(values[1:], types)
     except (ValueError, msgspec.MsgspecError):
         pass
     raise InvalidValue("Invalid 'cursor': it is not a next_cursor of this list.", param="cursor")
+
+
+def _is_possible(value: str | int) -> bool:
+    """Whether a list can have such a position: the database has numbers of 64 bits, and no character U+0000."""
+    return ZERO not in value if isinstance(value, str) else 0 <= value < 2**63

@@ -17,6 +17,13 @@ class User(Struct):
     name: str
     role: Annotated[str, Meta(description="On the site.", extra_json_schema={"enum": ["operator", "viewer", "none"]})]
     state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "disabled"]})]
+    proved: Annotated[
+        str,
+        Meta(
+            description="By what the e-mail address is proved; while it is not, no role is added by the address alone.",
+            extra_json_schema={"enum": ["mail", "provider", "operator", "no"]},
+        ),
+    ]
     has_password: bool
     has_second_factor: bool
     accounts: Annotated[dict[str, str], Meta(description="Roles by account.")]

@@ -11,15 +11,15 @@ from msgspec import Struct
 from gateway.admin_api.access import Access
 from gateway.admin_api.documents import Error
 from gateway.errors import MethodNotAllowed, UnknownURL
-from gateway.http_server.path_table import PARAMETER, PathTable
-from gateway.http_server.places import Limit
+from gateway.web.path_table import PARAMETER, PathTable
+from gateway.web.places import Limit
 
 PREFIX = "/admin/v1"
 JSON = "application/json"
 Function = Callable[..., Awaitable[Any]]
 
 
-class Route(Struct, frozen=True, kw_only=True):
+class AdminRoute(Struct, frozen=True, kw_only=True):
     """One entry of the table.
 
     `function` is called with a `Call`, and by keyword with each parameter of the path, with `query` and with `body`, as
@@ -40,6 +40,7 @@ class Route(Struct, frozen=True, kw_only=True):
     max_body: int = 2**20  # bytes
     moves_money: bool = False  # the header Idempotency-Key is required
     writes_store: bool = False  # the answer waits until the store's disk has the change
+    ends_token: bool = False  # the request may end the token itself: its answer is sent although the token has ended
     limit: Limit | None = None  # how many requests a token has under way; a GET with a limit ends if its client leaves
 
     @property
@@ -73,22 +74,22 @@ class Route(Struct, frozen=True, kw_only=True):
 class Found(Struct, frozen=True):
     """The route of a request, and the parameters of its path, percent-decoded."""
 
-    route: Route
+    route: AdminRoute
     parameters: Mapping[str, str]
 
 
-class Router:
+class AdminRouter:
     """Finds routes by method and path."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._table: PathTable[Route] = PathTable()
+    def __init__(self, routes: Iterable[AdminRoute]) -> None:
+        self._table: PathTable[AdminRoute] = PathTable()
         for route in routes:
             if problem := route.problem():
                 raise ValueError(f"{route.method} {route.path}: {problem}")
             self._table.add(route.method, PREFIX + route.path, route)
 
     @property
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[AdminRoute]:
         """All routes, in the order of the table."""
         return self._table.entries()
 

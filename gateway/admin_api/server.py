@@ -7,23 +7,29 @@ import socket
 from collections.abc import Sequence
 from typing import Any
 
-from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
 from gateway.admin_api.api import AdminApi
+from gateway.admin_api.body_limits import LIMITS
 from gateway.admin_api.handler import AdminHandler, GreetingHandler, UnknownHandler
 from gateway.admin_api.route import PREFIX
-
-IDLE_TIMEOUT = 65.0  # seconds
-BODY_TIMEOUT = 30.0
-MAX_HEADER = 65_536  # bytes
-BACKLOG = 128
+from gateway.http_server.client_address import networks
+from gateway.http_server.connection_limit import OnFull
+from gateway.http_server.limits import ServerLimits
+from gateway.http_server.server import HTTPServer
 
 
 class AdminServer:
     """Serves an `AdminApi` on a socket, and `pages`, Tornado's rules for all other paths."""
 
-    def __init__(self, api: AdminApi, *, pages: Sequence[Any] = ()) -> None:
+    def __init__(
+        self,
+        api: AdminApi,
+        *,
+        pages: Sequence[Any] = (),
+        limits: ServerLimits = LIMITS,
+        on_full: OnFull | None = None,
+    ) -> None:
         self._api = api
         arguments = {"api": api}
         root = f"(?:{re.escape(api.root_path)})?"  # a proxy may keep or remove it
@@ -37,21 +43,20 @@ class AdminServer:
         )
         self._server = HTTPServer(
             application,
-            idle_connection_timeout=IDLE_TIMEOUT,
-            body_timeout=BODY_TIMEOUT,
-            max_header_size=MAX_HEADER,
-            max_body_size=2**40,  # the handlers' own limit has an answer
+            limits,
+            server_header="",
+            trusted=lambda: networks(api.services.settings.server.trusted_proxies),
+            on_full=on_full,
         )
         self.address: tuple[str, int] = ("", 0)
 
-    def start(self, sock: socket.socket) -> None:
+    async def start(self, sock: socket.socket) -> None:
         """Serve on a bound socket."""
-        sock.listen(BACKLOG)
         self.address = sock.getsockname()[:2]
-        self._server.add_socket(sock)
+        await self._server.start(sock)
 
     async def close(self) -> None:
-        """Stop serving; running requests are cut."""
-        self._server.stop()
-        await self._server.close_all_connections()
-        self._api.access_log.flush()
+        """Stop serving; running requests are cut. Queued connections wait for the next process."""
+        self._server.close_listener(accept_queued=False)
+        await self._server.drain(0.0)
+        self._api.surface.access_log.flush()

@@ -19,12 +19,13 @@ from gateway.admin_api.resources import (
     reports,
     server,
     statements,
+    superseded,
     tokens,
     users,
 )
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[AdminRoute, ...] = (
     *server.ROUTES,
     *accounts.ROUTES,
     *keys.ROUTES,
@@ -40,6 +41,7 @@ ROUTES: tuple[Route, ...] = (
     *prices.ROUTES,
     *explanations.ROUTES,
     *refused.ROUTES,
+    *superseded.ROUTES,
     *imports.ROUTES,
     *configuration.ROUTES,
     *notifications.ROUTES,

@@ -9,8 +9,7 @@ key is valid. A handler that does not call `ledger.admit` must call `confirm()`.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,18 +18,18 @@ from tornado.httputil import HTTPMessageDelegate, RequestStartLine
 from gateway import errors
 from gateway.accounts.authenticator import KeyView
 from gateway.accounts.key_scopes import check_scopes
-from gateway.api.refusal_line import refusal_line
+from gateway.api.cors import cors_headers, preflight_headers
+from gateway.api.request_log import address_of, log_request
 from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import GatewayError
 from gateway.errors.facts import NO_FACTS, RefusalFacts
-from gateway.http_server.client_address import client_address, networks
 from gateway.http_server.exchange import Exchange
 from gateway.http_server.head import RequestHeaders
-from gateway.http_server.reply import Reply
+from gateway.http_server.reply import ResponseWriter
+from gateway.inference.call_stages import CallRequest
 from gateway.inference.services import Services
 from gateway.ledger.api_key import ApiKey
-from gateway.log import AccessLine, gateway_log, redact
-from gateway.metrics import UNKNOWN
+from gateway.log import gateway_log, redact
 
 METHODS = {"GET": "get", "HEAD": "get", "POST": "post"}
 _encoder = msgspec.json.Encoder()
@@ -51,9 +50,10 @@ class BaseHandler(HTTPMessageDelegate):
     # Defaults on the class, so that the constructor sets only what differs.
     method = ""
     key: ApiKey | None = None
+    asked: CallRequest | None = None
     outcome = "ok"
     detail = ""
-    facts = NO_FACTS  # of the error that refused the request
+    facts: RefusalFacts = NO_FACTS  # of the error that refused the request
     task: asyncio.Task[None] | None = None
     logged = False
     client_gone = False
@@ -64,7 +64,9 @@ class BaseHandler(HTTPMessageDelegate):
         self.path = path
         self.argument = argument  # the rest of the path after the route, percent-decoded
         self.request_id = services.ids.request_id()
-        self.reply = Reply(exchange, self.request_id, legacy_quota_code=services.settings.server.legacy_quota_code)
+        self.reply = ResponseWriter(
+            exchange, self.request_id, legacy_quota_code=services.settings.server.limits.legacy_quota_code
+        )
 
     # Called by the transport -----------------------------------------------------------------------------------------
 
@@ -77,10 +79,13 @@ class BaseHandler(HTTPMessageDelegate):
         self.exchange.refusal = self.on_transport_error
         metadata = headers.application_data
         if not isinstance(metadata, RequestMetadata):
-            metadata = headers.application_data = RequestMetadata.of(headers, self.services.auth)
+            metadata = headers.application_data = RequestMetadata.of(headers, self.services.auth, start_line.path)
         self.metadata = metadata
         if metadata.client_request_id:
             self.reply.headers["X-Client-Request-Id"] = metadata.client_request_id
+        origins = self.services.settings.server.cors_origins
+        if origins and _answered_preflight(self, origins):
+            return None
         try:
             pending = self.on_head()
         except Exception as error:
@@ -122,7 +127,7 @@ class BaseHandler(HTTPMessageDelegate):
 
     def on_transport_error(self, error: GatewayError) -> tuple[dict[str, str], bytes]:
         """The transport refuses this request, usually its body; returns the headers and the body of the answer."""
-        self._describe(error)
+        _note(self, error)
         answer = self.reply.replace(error)
         self.log_access()
         return answer
@@ -152,84 +157,36 @@ class BaseHandler(HTTPMessageDelegate):
             gateway_log.error("%s failed in %s", self.request_id, type(self).__name__, exc_info=exception)
             error = errors.InternalError()
         self.reply.send_error(error)
-        self._describe(error)
+        _note(self, error)
         self.log_access()
-
-    def _describe(self, error: GatewayError) -> None:
-        """Keep what the access line and the metrics tell about the error."""
-        self.outcome, self.detail, self.facts = error.code or "error", error.log_text(), RefusalFacts.of(error)
 
     def log_access(self) -> None:
         """Write the access line once, and count a request that no settlement counted."""
-        if self.logged:
-            return
-        self.logged = True
-        if not self.counted():
-            self._count()
-        if self.services.access_log.enabled:
-            self.services.access_log.write(self.access_line())
-
-    def _count(self) -> None:
-        metrics, model = self.services.metrics, self.served_model() or UNKNOWN
-        metrics.refused(self.endpoint_name, model, self.outcome, time.monotonic() - self.reply.started)
-        if self.reply.status >= 400:
-            account, key_id = (self.key.account, self.key.id) if self.key is not None else ("", "")
-            self.services.refusals.count(account, key_id, self.served_model() if key_id else "", self.outcome)
-        if self.facts.limit:
-            metrics.limited(model, self.facts.limit, self.facts.scope)
-            if self.facts.limit == "balance" and self.key is not None:
-                self.services.import_hints.short(self.key.account)
-
-    def counted(self) -> bool:
-        """Whether a settlement counted this request in the metrics."""
-        return False
-
-    def served_model(self) -> str:
-        """The name of the catalogue's model that the request is for; "" if it is not known, or not served."""
-        return ""
-
-    def requested_model(self) -> str:
-        """The name that the caller gave, if it was read."""
-        return self.served_model()
+        if not self.logged:
+            self.logged = True
+            log_request(self)
 
     def client_address(self) -> str:
         """The address of the client, behind the proxies that the operator trusts."""
-        forwarded = self.headers.get("X-Forwarded-For") or ""
-        trusted = networks(self.services.settings.server.trusted_proxies)
-        return client_address(self.exchange.context.remote_ip, forwarded, trusted)
+        return address_of(self)
 
-    def access_line(self) -> AccessLine:
-        """The access line of this request."""
-        line = self._plain_line()
-        return line if line.status < 400 else self._refusal_line(line, self.facts)
 
-    def _refusal_line(self, line: AccessLine, facts: RefusalFacts) -> AccessLine:
-        return refusal_line(
-            line,
-            facts,
-            self.headers,
-            model=self.requested_model(),
-            client=self.client_address(),
-            unknown_key=self.key is None and line.status == 401,
-        )
+def _note(handler: BaseHandler, error: GatewayError) -> None:
+    """Keep what the access line and the metrics tell about the error."""
+    handler.outcome, handler.detail, handler.facts = error.code or "error", error.log_text(), RefusalFacts.of(error)
 
-    def _plain_line(self) -> AccessLine:
-        metadata = self.metadata
-        return AccessLine(
-            request_id=self.request_id,
-            method=self.method,
-            path=self.path,
-            status=self.reply.status,
-            ms=self.reply.milliseconds(),
-            outcome=self.outcome,
-            account=self.key.account if self.key else "",
-            key=self.key.id if self.key else "",
-            client_request_id=metadata.client_request_id,
-            organization=metadata.organization,
-            project=metadata.project,
-            sdk=metadata.sdk,
-            detail=self.detail,
-        )
+
+def _answered_preflight(handler: BaseHandler, origins: Sequence[str]) -> bool:
+    """Set the headers for pages of other origins; whether the request was a preflight, which is now answered."""
+    reply, headers = handler.reply, handler.headers
+    reply.headers |= cors_headers(headers, origins)
+    further = preflight_headers(handler.method, headers, reply.headers)
+    if further is None:
+        return False
+    reply.headers |= further
+    reply.send(b"", status=204)
+    handler.log_access()
+    return True
 
 
 class KeyedHandler(BaseHandler):
@@ -243,6 +200,8 @@ class KeyedHandler(BaseHandler):
         return self._known(key) if key is not None else self._authenticate()
 
     async def _authenticate(self) -> None:
+        if self.metadata.key_has_space:
+            raise errors.InvalidApiKey(errors.InvalidApiKey.HAS_SPACE)
         pending = self._known(await self.services.auth.identify(self.metadata.fingerprint))
         if pending is not None:
             await pending
@@ -285,7 +244,8 @@ class UnknownPathHandler(BaseHandler):
     """Unknown paths outside /v1."""
 
     def on_head(self) -> None:
-        raise errors.UnknownURL()
+        path = redact(self.path[:200])
+        raise errors.UnknownURL(f"Unknown request URL: {self.method} {path}. The base URL of this API ends in /v1.")
 
 
 class UnknownKeyedPathHandler(KeyedHandler):
@@ -293,4 +253,5 @@ class UnknownKeyedPathHandler(KeyedHandler):
 
     async def on_authenticated(self) -> None:
         await self.confirm()
-        raise errors.UnknownURL(redact(f"Unknown request URL: {self.method} {self.path[:200]}"))
+        doubled = " The base URL has /v1 twice." if self.path.startswith("/v1/v1/") else ""
+        raise errors.UnknownURL(redact(f"Unknown request URL: {self.method} {self.path[:200]}.") + doubled)

@@ -10,23 +10,21 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from gateway.amounts import format_amount
 from gateway.api.handler import KeyedHandler
 from gateway.api.json_body import JsonBody
 from gateway.api.multipart_body import MultipartBody
+from gateway.api.request_log import log_request
 from gateway.http_client.forwarded_headers import bind
+from gateway.http_server.client_address import MAX_READ
 from gateway.http_server.exchange import Exchange
-from gateway.inference.call import Call
+from gateway.inference.call_stages import CallRequest
 from gateway.inference.endpoint import Endpoint
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.services import Services
-from gateway.log import AccessLine
 
 
 class InferenceHandler(KeyedHandler):
     """One request to one endpoint."""
-
-    call: Call | None = None
 
     def __init__(
         self,
@@ -50,7 +48,7 @@ class InferenceHandler(KeyedHandler):
 
     def data_received(self, chunk: bytes) -> Awaitable[None] | None:
         """Pass bytes of the body to its reader; the transport enforces the size."""
-        return self.body.feed(chunk)
+        return self.body.feed(chunk) if self.method == "POST" else None
 
     async def post(self) -> None:
         """Run the call; raises the errors of a refused request."""
@@ -60,19 +58,31 @@ class InferenceHandler(KeyedHandler):
             pending = self.body.complete()
             if pending is not None:
                 await pending
-            call = self.call = Call(self.request_id, self.endpoint, self.key, self.reply, self.task)
-            call.client_gone, call.caller = self.client_gone, self
+            asked = self.asked = CallRequest(
+                self.request_id,
+                self.endpoint,
+                self.key,
+                self.reply,
+                self.task,
+                self,
+                self.client_gone,
+                session=self.metadata.session,
+            )
             try:
                 await self.pipeline.run(
-                    call,
+                    asked,
                     self.endpoint,
                     self.body,
                     path=self.path,
                     idempotency_key=self.metadata.idempotency_key,
                     tags=self.metadata.tags,
                 )
-            finally:
-                call.task = call.caller = None
+            finally:  # the task and the handler refer to the request and its call
+                asked.task = asked.caller = None
+                if asked.media is not None:
+                    asked.media.close()
+                if asked.call is not None:
+                    asked.call.task = asked.call.caller = None
         except asyncio.CancelledError:
             if not self.client_gone:
                 raise
@@ -82,17 +92,22 @@ class InferenceHandler(KeyedHandler):
 
     def call_ended(self) -> None:
         """The call was answered and settled, perhaps without its task."""
-        assert self.call is not None
-        self.outcome, self.detail = self.call.outcome, self.call.detail
+        asked = self.asked
+        assert asked is not None
+        call = asked.call
+        self.outcome, self.detail = (asked.outcome, "") if call is None else (call.outcome, call.detail)
         self.log_access()
 
     def on_connection_close(self) -> None:
         """The client disconnected: stop a running call, or set `client_gone` for one that is not running yet."""
-        call = self.call
+        asked = self.asked
+        call = asked.call if asked is not None else None
         if call is not None and call.running:
             self.services.disconnects.disconnect(call)
             return
         self.client_gone = True
+        if asked is not None:
+            asked.client_gone = True
         if call is not None:
             call.client_gone = True
         if self.task is None or self.task.done():
@@ -101,48 +116,11 @@ class InferenceHandler(KeyedHandler):
             self.services.paced_steps.leave(self.task)
 
     def log_access(self) -> None:
-        super().log_access()
+        if not self.logged:
+            self.logged = True
+            record, addresses = log_request(self), self.services.caller_addresses
+            if addresses.keeps and record is not None:
+                trusted = self.services.settings.server.trusted_proxies
+                forwarded = (self.headers.get("X-Forwarded-For") or "")[-MAX_READ:] if trusted else ""
+                addresses.note((record.key, record.request_id, self.exchange.context.remote_ip, forwarded, trusted))
         self.body.close()
-
-    def counted(self) -> bool:
-        return self.call is not None and self.call.record is not None
-
-    def served_model(self) -> str:
-        call = self.call
-        return call.model.name if call is not None and call.model is not None else ""
-
-    def requested_model(self) -> str:
-        call = self.call
-        return self.served_model() or (getattr(call.request, "model", None) or "" if call is not None else "")
-
-    def access_line(self) -> AccessLine:
-        call = self.call
-        if call is None or (record := call.record) is None:
-            return super().access_line()
-        metadata = self.metadata
-        line = AccessLine(  # by position: 1 µs less
-            self.request_id,
-            self.method,
-            self.path,
-            record.status,
-            self.reply.milliseconds(),
-            "",  # the time: `AccessLog.write` sets it
-            self.outcome,
-            record.account,
-            record.key,
-            record.model,
-            record.provider,
-            record.tokens_in,
-            record.tokens_out,
-            format_amount(record.cost),
-            record.attempts,
-            record.stream,
-            metadata.client_request_id,
-            metadata.organization,
-            metadata.project,
-            metadata.sdk,
-            self.detail,
-        )
-        if record.status < 400 or call.error is None:
-            return line
-        return self._refusal_line(line, call.error)

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable
 
 from gateway.api.handler import KeyedHandler
+from gateway.api.path_aliases import body_with_model
 from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import GatewayError, RequestTooLarge, UnsupportedContentType
 from gateway.inference.idempotency import request_digest
@@ -30,14 +31,15 @@ class JsonBody:
 
     __slots__ = (
         "_budgets", "_content", "_digest", "_error", "_examined", "_handler", "_length", "_max_bytes",
-        "_metadata", "_parts", "_share", "size",
+        "_metadata", "_model", "_parts", "_share", "size",
     )  # fmt: skip
 
     _metadata: RequestMetadata
 
-    def __init__(self, max_bytes: int, budgets: BodyBudgets) -> None:
+    def __init__(self, max_bytes: int, budgets: BodyBudgets, model: str = "") -> None:
         self._max_bytes = max_bytes
         self._budgets = budgets
+        self._model = model  # in the path; it replaces the body's own
         self._parts: list[bytes] = []
         self._content = b""
         self._length = 0  # as announced; 0 if it is not known
@@ -92,7 +94,8 @@ class JsonBody:
                 del error  # its traceback refers to this frame, and so to the body
         content = self._content or self._join()
         self._content, self.size = content, len(content)
-        return content if self._examined is None else self._examined
+        found = content if self._examined is None else self._examined
+        return body_with_model(found, self._model) if self._model else found
 
     def digest(self, path: str) -> str:
         """A digest that is equal for equal requests; compared when an Idempotency-Key is used again."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Collection
 
 from gateway.api.handler import KeyedHandler
 from gateway.api.json_body import SMALL_LENGTHS, confirm_before_body
+from gateway.api.path_aliases import form_with_model
 from gateway.errors import BadRequest, GatewayError, UnsupportedContentType
 from gateway.inference.idempotency import request_digest
 from gateway.uploads.body_budgets import BodyBudgets
@@ -28,8 +29,9 @@ class MultipartBody:
     _share: Share  # of the memory budget
     _spool: Spool
 
-    def __init__(self, budgets: BodyBudgets, *, max_bytes: int, large_fields: Collection[str]) -> None:
+    def __init__(self, budgets: BodyBudgets, *, max_bytes: int, large_fields: Collection[str], model: str = "") -> None:
         self._budgets = budgets
+        self._model = model  # in the path; it replaces the form's own
         self._max_bytes = max_bytes
         self._large_fields = large_fields  # names of text fields that may be long
         self._parts: list[bytes] = []
@@ -87,7 +89,8 @@ class MultipartBody:
             if error is not None:
                 raise error
             assert self._form is not None
-            return UploadedForm(self._form, self._upload)
+            form = form_with_model(self._form, self._model) if self._model else self._form
+            return UploadedForm(form, self._upload)
         finally:
             del error  # its traceback refers to this frame, and so to the upload
 

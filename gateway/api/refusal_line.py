@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from gateway.accounts.authenticator import bearer
+from gateway.accounts.key_headers import key_headers
 from gateway.errors.facts import RefusalFacts
 from gateway.log import AccessLine, redact
 from gateway.redaction import printable
@@ -59,9 +60,8 @@ def refusal_line(
 
 
 def _last4(headers: Mapping[str, str]) -> str:
-    """The last characters of the presented credential; "" for none, or for one so short that they would tell much."""
-    authorization = headers.get("Authorization")
-    key = bearer(authorization, headers.get("Api-Key") if authorization is None else None) or ""
+    """The last characters of the credential in `headers`; "" for none, or one so short that they would tell much."""
+    key = bearer(*key_headers(headers)) or ""
     return _short(key[-4:]) if len(key) >= SHORTEST_KEY else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
@@ -12,8 +13,12 @@ from tornado.httputil import HTTPMessageDelegate, HTTPServerConnectionDelegate
 from gateway.api.endpoints.account import BalanceHandler, ReceiptHandler
 from gateway.api.endpoints.chat import ChatEndpoint
 from gateway.api.endpoints.embeddings import EmbeddingsEndpoint
+from gateway.api.endpoints.gemini import GeminiEmbeddingsEndpoint, GeminiEndpoint, GeminiTokensEndpoint
 from gateway.api.endpoints.images import ImagesEndpoint
+from gateway.api.endpoints.input_tokens import InputTokensEndpoint
+from gateway.api.endpoints.messages import CountTokensEndpoint, MessagesEndpoint
 from gateway.api.endpoints.models import ModelHandler, ModelsHandler
+from gateway.api.endpoints.responses import Responses, ResponsesEndpoint, ResponsesErrors, StoredResponseHandler
 from gateway.api.endpoints.speech import SpeechEndpoint
 from gateway.api.endpoints.transcriptions import LARGE_FIELDS, TranscriptionsEndpoint
 from gateway.api.endpoints.usage import UsageHandler
@@ -21,18 +26,24 @@ from gateway.api.handler import BaseHandler, GreetingHandler, UnknownKeyedPathHa
 from gateway.api.inference_handler import InferenceHandler
 from gateway.api.json_body import JsonBody
 from gateway.api.multipart_body import MultipartBody
+from gateway.api.path_aliases import plain_path
+from gateway.errors.error_form import ErrorForm
+from gateway.errors.gemini_form import GEMINI_ERRORS
+from gateway.errors.messages_form import MESSAGES_ERRORS
 from gateway.http_server.exchange import Exchange
 from gateway.inference.endpoint import Endpoint
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.services import Services
 
 
-class Route(Struct, frozen=True):
+class HandlerRoute(Struct, frozen=True):
     """A handler, and its endpoint if it is an inference handler."""
 
     handler: type[BaseHandler]
     endpoint: Endpoint[Any] | None = None
     form: bool = False  # the body is a multipart form with a file
+    errors: ErrorForm | None = None  # None: OpenAI's
+    methods: Mapping[str, HandlerRoute] = {}  # by what follows the last colon of the path
 
     @property
     def name(self) -> str:
@@ -40,45 +51,83 @@ class Route(Struct, frozen=True):
         return self.endpoint.name if self.endpoint is not None else self.handler.endpoint_name
 
 
+_RESPONSES_ERRORS = ResponsesErrors()
+
 #: Whole paths. A trailing slash makes no difference.
-PATHS: Mapping[str, Route] = {
-    "/v1/chat/completions": Route(InferenceHandler, ChatEndpoint()),
-    "/v1/embeddings": Route(InferenceHandler, EmbeddingsEndpoint()),
-    "/v1/images/generations": Route(InferenceHandler, ImagesEndpoint()),
-    "/v1/audio/speech": Route(InferenceHandler, SpeechEndpoint()),
-    "/v1/audio/transcriptions": Route(InferenceHandler, TranscriptionsEndpoint(), form=True),
-    "/v1/models": Route(ModelsHandler),
-    "/v1/balance": Route(BalanceHandler),
-    "/v1/usage": Route(UsageHandler),
-    "/": Route(GreetingHandler),
+PATHS: Mapping[str, HandlerRoute] = {
+    "/v1/chat/completions": HandlerRoute(InferenceHandler, ChatEndpoint()),
+    "/v1/messages": HandlerRoute(InferenceHandler, MessagesEndpoint(), errors=MESSAGES_ERRORS),
+    "/v1/responses": HandlerRoute(InferenceHandler, ResponsesEndpoint(), errors=_RESPONSES_ERRORS),
+    "/v1/responses/input_tokens": HandlerRoute(
+        InferenceHandler, InputTokensEndpoint(Responses()), errors=_RESPONSES_ERRORS
+    ),
+    "/v1/responses/compact": HandlerRoute(UnknownKeyedPathHandler),
+    "/v1/messages/count_tokens": HandlerRoute(InferenceHandler, CountTokensEndpoint(), errors=MESSAGES_ERRORS),
+    "/v1/embeddings": HandlerRoute(InferenceHandler, EmbeddingsEndpoint()),
+    "/v1/images/generations": HandlerRoute(InferenceHandler, ImagesEndpoint()),
+    "/v1/audio/speech": HandlerRoute(InferenceHandler, SpeechEndpoint()),
+    "/v1/audio/transcriptions": HandlerRoute(InferenceHandler, TranscriptionsEndpoint(), form=True),
+    "/v1/models": HandlerRoute(ModelsHandler),
+    "/v1/balance": HandlerRoute(BalanceHandler),
+    "/v1/usage": HandlerRoute(UsageHandler),
+    "/v1beta/models": HandlerRoute(ModelsHandler, errors=GEMINI_ERRORS),
+    "/": HandlerRoute(GreetingHandler),
+}
+
+#: Methods of a model in Google's API.
+GEMINI_METHODS: Mapping[str, HandlerRoute] = {
+    "generateContent": HandlerRoute(InferenceHandler, GeminiEndpoint(), errors=GEMINI_ERRORS),
+    "streamGenerateContent": HandlerRoute(InferenceHandler, GeminiEndpoint(stream=True), errors=GEMINI_ERRORS),
+    "countTokens": HandlerRoute(InferenceHandler, GeminiTokensEndpoint(), errors=GEMINI_ERRORS),
+    "embedContent": HandlerRoute(InferenceHandler, GeminiEmbeddingsEndpoint(), errors=GEMINI_ERRORS),
+    "batchEmbedContents": HandlerRoute(InferenceHandler, GeminiEmbeddingsEndpoint(batch=True), errors=GEMINI_ERRORS),
 }
 
 #: Path prefixes, longest first; the handler gets the rest as its argument.
-PREFIXES: Mapping[str, Route] = {
-    "/v1/models/": Route(ModelHandler),
-    "/v1/usage/": Route(ReceiptHandler),
+PREFIXES: Mapping[str, HandlerRoute] = {
+    "/v1/responses/": HandlerRoute(StoredResponseHandler),
+    "/v1/models/": HandlerRoute(ModelHandler, methods=GEMINI_METHODS),  # newer clients of Google send no v1beta
+    "/v1/usage/": HandlerRoute(ReceiptHandler),
+    "/v1/messages/": HandlerRoute(UnknownKeyedPathHandler, errors=MESSAGES_ERRORS),
+    "/v1beta/models/": HandlerRoute(ModelHandler, errors=GEMINI_ERRORS, methods=GEMINI_METHODS),
+    "/v1beta/": HandlerRoute(UnknownKeyedPathHandler, errors=GEMINI_ERRORS),
 }
 
-UNKNOWN, UNKNOWN_KEYED = Route(UnknownPathHandler), Route(UnknownKeyedPathHandler)
+_SLASHES = re.compile("/{2,}")
+
+UNKNOWN, UNKNOWN_KEYED = HandlerRoute(UnknownPathHandler), HandlerRoute(UnknownKeyedPathHandler)
 
 
-def find_route(path: str) -> tuple[Route, str]:
+def find_route(path: str) -> tuple[HandlerRoute, str]:
     """The route of `path`, and the argument of its handler."""
     route = PATHS.get(path)
     if route is not None:
         return route, ""
+    if "//" in path:  # a base URL with a slash at its end, before a path with one at its beginning
+        path = _SLASHES.sub("/", path)
+        if (route := PATHS.get(path)) is not None:
+            return route, ""
     plain = path.rstrip("/") or "/"
     if plain != path and (route := PATHS.get(plain)) is not None:
         return route, ""
     for prefix, route in PREFIXES.items():
         if plain.startswith(prefix):
-            return route, unquote(plain[len(prefix) :])
+            rest = unquote(plain[len(prefix) :])
+            name, _, method = rest.rpartition(":")
+            found = route.methods.get(method) if name else None
+            return (route, rest) if found is None else (found, name)
+    if plain == "/v1beta":
+        return PREFIXES["/v1beta/"], ""
     return (UNKNOWN_KEYED if plain == "/v1" or plain.startswith("/v1/") else UNKNOWN), ""
+
+
+def _is_route(path: str) -> bool:
+    return find_route(path)[0] not in (UNKNOWN, UNKNOWN_KEYED)
 
 
 def endpoint_named(name: str) -> Endpoint[Any]:
     """The endpoint of that name in metrics and in a model's `endpoints`; KeyError when there is none."""
-    endpoints = (route.endpoint for route in PATHS.values())
+    endpoints = (route.endpoint for route in (*PATHS.values(), *GEMINI_METHODS.values()))
     return {endpoint.name: endpoint for endpoint in endpoints if endpoint is not None}[name]
 
 
@@ -93,22 +142,39 @@ class Application(HTTPServerConnectionDelegate):
         self, server_conn: object, exchange: Exchange
     ) -> HTTPMessageDelegate:
         """The handler of the path. Unlike under Tornado's own server, the head was already read."""
-        path = exchange.head.start_line.path
+        path, query = exchange.head.start_line.path, ""
         if "?" in path:
-            path = path.partition("?")[0]
-        route, argument = find_route(path)
+            path, _, query = path.partition("?")
+        model = ""
+        if path.startswith("/v1"):
+            route, argument = find_route(path)
+        else:
+            plain, model = plain_path(path, _is_route)
+            route, argument = find_route(plain)
         endpoint = route.endpoint
+        handler: BaseHandler
         if endpoint is None:
-            return route.handler(self.services, exchange, path=path, argument=argument)
-        return InferenceHandler(
-            self.services, exchange, path=path, pipeline=self._pipeline, endpoint=endpoint, body=self._body(route)
-        )
+            handler = route.handler(self.services, exchange, path=path, argument=argument)
+        else:
+            handler = InferenceHandler(
+                self.services,
+                exchange,
+                path=path,
+                pipeline=self._pipeline,
+                endpoint=endpoint.for_path(argument, query) if argument else endpoint,
+                body=self._body(route, model),
+            )
+        if route.errors is not None:
+            handler.reply.error_form = route.errors
+        return handler
 
-    def _body(self, route: Route) -> JsonBody | MultipartBody:
-        server = self.services.settings.server
+    def _body(self, route: HandlerRoute, model: str) -> JsonBody | MultipartBody:
+        limits = self.services.settings.server.limits
         if route.form:
-            return MultipartBody(self.services.bodies, max_bytes=server.max_audio_body, large_fields=LARGE_FIELDS)
-        return JsonBody(server.max_json_body, self.services.bodies)
+            return MultipartBody(
+                self.services.bodies, max_bytes=limits.max_audio_body, large_fields=LARGE_FIELDS, model=model
+            )
+        return JsonBody(limits.max_json_body, self.services.bodies, model)
 
     def on_close(self, server_conn: object) -> None:
         """Do nothing: the exchange tells its handler."""

@@ -1,8 +1,9 @@
 """Reads everything of one account at one moment, while it is used.
 
-One script returns what changes; ledger, operations and refunds only grow. They are read in pages: the ledger up to the
-line that the script has named, the others before the script, which says how many there are. If there are more by then,
-the account is read again. After `TRIES` the script returns them, too: they may be many, and the store waits meanwhile.
+One script returns what changes; ledger, operations and refunds only grow. The ledger is read in pages, up to the line
+that the script has named. Operations and refunds are returned by the script if there are few. Many are read in pages
+before it, and it says how many there are. If there are more by then, the account is read again. After `TRIES` the
+script returns all of them: the store waits meanwhile.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.backup.errors import BackupError
+from gateway.backup import BackupError
 from gateway.backup.records import Part
 from gateway.ledger.paging import scan_pairs
-from gateway.ledger.scripts import Links, load_script, slot
+from gateway.ledger.scripts import load_script
+from gateway.store.links import Links, slot
 
 TRIES = 3
 PAGE = 500  # lines per read, and fields per part
+ALL = 10**15
 #: Ends of the names of keys that `export` reads, beside those of API keys and of members with API keys.
 PARTS = ("", ":ca", ":rv", ":rx", ":ks", ":op", ":rf", ":lg")
 KEY, MEMBER = ":k:", ":u:"
+ORDERS = re.compile(r":(?:ks|uk:.*):o", re.DOTALL)  # ends of names of what is made anew, see `ordered_set`
 #: The name of a key of an account: the account, and the end of the name.
 OF_ACCOUNT = re.compile(r"\{a:([^}]*)\}(.*)", re.DOTALL)
 
@@ -44,12 +48,15 @@ async def export(links: Links, account: str) -> Export | None:
     """The account; None if only the index has its name."""
     name = slot(account)
     link = links.link(name)
+    counted, refunded, *rest = await link.eval(_script, [name], [PAGE])
+    if max(counted, refunded) <= PAGE:
+        return _export(account, *rest)
     for _ in range(TRIES):
         operations, refunds = [_flat(await scan_pairs(link, name + end)) for end in (":op", ":rf")]
         counted, refunded, *rest = await link.eval(_script, [name], [0])
         if 2 * counted == len(operations) and 2 * refunded == len(refunds):
             return _export(account, *rest[:-2], operations, refunds)
-    _, _, *rest = await link.eval(_script, [name], [1])
+    _, _, *rest = await link.eval(_script, [name], [ALL])
     return _export(account, *rest)
 
 
@@ -75,16 +82,26 @@ def _flat(pairs: dict[bytes, bytes]) -> list[bytes]:
     return [part for pair in pairs.items() for part in pair]
 
 
-async def export_lines(links: Links, exported: Export) -> AsyncIterator[Part]:
-    """The account's ledger up to the moment of the export; BackupError if lines are missing."""
+async def line_page(links: Links, exported: Export, since: str = "-") -> list[Any]:
+    """Ledger lines up to the moment of the export; none if there are to be none."""
+    if not exported.lines:
+        return []
     name = f"{slot(exported.account)}:lg"
-    since, found = "-", 0
-    while found < exported.lines:
-        page = await links.link(name).call("XRANGE", name, since, exported.last_id, "COUNT", PAGE)
-        if not page:
-            break
+    found: list[Any] = await links.link(name).call("XRANGE", name, since, exported.last_id, "COUNT", PAGE)
+    return found
+
+
+async def export_lines(links: Links, exported: Export, page: list[Any]) -> AsyncIterator[Part]:
+    """The account's ledger up to the moment of the export, of which `page` is the first page.
+
+    BackupError if lines are missing.
+    """
+    name = f"{slot(exported.account)}:lg"
+    found = 0
+    while page:
         yield Part(name, "stream", page, first=not found)
-        since, found = "(" + page[-1][0].decode(), found + len(page)
+        found += len(page)
+        page = await line_page(links, exported, "(" + page[-1][0].decode()) if found < exported.lines else []
     if found != exported.lines:
         raise BackupError(
             f"account {exported.account} has {found} ledger lines in the store instead of {exported.lines};"

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from gateway.accounts.pepper import find_peppers
 from gateway.accounts.store_claim import claim
+from gateway.backup import BackupError
 from gateway.backup.data_files import dump_files
-from gateway.backup.errors import BackupError
 from gateway.backup.files import new_folder, notes_of, write_file
 from gateway.backup.manifest import FORM, PEPPER, STORE, DatabaseNote, Manifest, write_manifest
 from gateway.backup.records import RecordWriter
@@ -24,6 +24,7 @@ from gateway.database.engine import Database
 from gateway.history import binding
 from gateway.history.exclusive import importers_waiting
 from gateway.history.trim_pause import trimming_paused
+from gateway.ledger.gather_all import Progress, unwatched
 from gateway.store import Store
 from gateway.version import __version__
 
@@ -41,7 +42,9 @@ class BackedUp(Struct):
     pepper: bool  # whether it is in the backup
 
 
-async def make_backup(settings: Settings, store: Store, folder: Path, *, with_pepper: bool) -> BackedUp:
+async def make_backup(
+    settings: Settings, store: Store, folder: Path, *, with_pepper: bool, progress: Progress = unwatched
+) -> BackedUp:
     """Write a backup into a new or empty folder. The gateway may run meanwhile.
 
     BackupError if it cannot be made; then the folder has no manifest, so it is no backup.
@@ -52,7 +55,7 @@ async def make_backup(settings: Settings, store: Store, folder: Path, *, with_pe
     async with trimming_paused(store) as pause:
         begun = await _now(store)
         database = await _dump_database(settings, store, folder)
-        counts = await _dump_store(store, folder)
+        counts = await _dump_store(store, folder, progress)
         await asyncio.to_thread(dump_files, settings.data_dir, folder)
         if not await pause.still_held():
             raise BackupError("the backup was stopped for too long: the importer may have trimmed the store meanwhile")
@@ -97,10 +100,10 @@ def _let_round_end(database: Database) -> None:
         return
 
 
-async def _dump_store(store: Store, folder: Path) -> StoreCounts:
+async def _dump_store(store: Store, folder: Path, progress: Progress) -> StoreCounts:
     writer = RecordWriter(folder / STORE)
     try:
-        return await StoreDump(store, writer).run()
+        return await StoreDump(store, writer, progress).run()
     finally:
         writer.close()
 

@@ -31,15 +31,16 @@ def dump_files(data_dir: Path, folder: Path) -> None:
         write_file(folder / DATA / KNOWN_ACCOUNTS, known.read_bytes())
 
 
-def load_files(folder: Path, data_dir: Path) -> int:
-    """Add the journals of a backup to the data directory; returns the number of files. Existing files stay.
+def load_files(folder: Path, data_dir: Path, *, beside: Path | None = None) -> int:
+    """Write the journals of a backup into a new data directory; returns the number of files.
 
-    The next gateway takes them over, as it does with those of a dead worker.
+    The next gateway takes them over, as it does with those of a dead worker. `beside`: the data directory that they
+    are for, if its files stay; those that it has are left out.
     """
     added = 0
     target = data_dir / "journal"
     for path in sorted((folder / JOURNAL).glob("*")):
-        if (target / path.name).exists():
+        if beside is not None and (beside / "journal" / path.name).exists():
             continue
         write_file(target / path.name, path.read_bytes())
         added += 1
@@ -47,6 +48,6 @@ def load_files(folder: Path, data_dir: Path) -> int:
         if not path.name.startswith("refused"):
             (target / f"{owner}{LOCK}").touch(mode=0o600)
     known = folder / DATA / KNOWN_ACCOUNTS
-    if known.exists() and not (data_dir / KNOWN_ACCOUNTS).exists():
+    if known.exists() and (beside is None or not (beside / KNOWN_ACCOUNTS).exists()):
         write_file(data_dir / KNOWN_ACCOUNTS, known.read_bytes())
     return added

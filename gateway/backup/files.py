@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from gateway.backup.errors import BackupError
+from gateway.backup import BackupError
 
 
 class FileNote(Struct):

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from gateway.backup.errors import BackupError
+from gateway.backup import BackupError
 from gateway.backup.files import FileNote, note_of, sync_folder, write_file
 from gateway.backup.store_dump import StoreCounts
 

@@ -6,7 +6,6 @@ that were closed after the backup are open again, later ledger lines and other l
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from typing import Any
 
@@ -24,13 +23,15 @@ from gateway.database.engine import Database
 from gateway.database.people_tables import audit_events
 from gateway.database.tables import ledger_lines
 from gateway.history.line_row import LINE_COLUMNS, line_of
+from gateway.ledger.gather_all import gather_bounded
 from gateway.ledger.line import LedgerLine, read_lines
+from gateway.ledger.listing.names import ACCOUNTS
 from gateway.ledger.paging import scan_set
-from gateway.ledger.scripts import slot
-from gateway.ledger.store_audit import ACCOUNTS
 from gateway.store import Store
+from gateway.store.links import slot
 
 EVENTS = 10_000  # that are read at most
+ACCOUNTS_AT_ONCE, KEYS_AT_ONCE = 50, 100  # of each account: 5,000 commands at most
 #: Actions that close something, and those that open it again.
 CLOSING = frozenset(
     {"keys.revoke", "keys.disable", "accounts.disable", "users.disable", "users.erase", "tokens.revoke"}
@@ -90,8 +91,9 @@ class Undone(Struct):
 async def undone_in_store(store: Store, saved: SavedState, begun: datetime) -> Undone:
     """What the store that is there now knows of after the backup."""
     undone = Undone()
-    for name, account in saved.accounts.items():
-        lines = await _compare_account(store, name, account, undone)
+    compared = (_compare_account(store, name, account) for name, account in saved.accounts.items())
+    for name, (revived, lines) in zip(saved.accounts, await gather_bounded(compared, ACCOUNTS_AT_ONCE), strict=True):
+        undone.revived += revived
         _note_lines(undone, name, lines)
     undone.accounts = sorted(await scan_set(store.link(ACCOUNTS), ACCOUNTS) - saved.accounts.keys())
     outbox, after = AuditOutbox(store), ""
@@ -103,20 +105,18 @@ async def undone_in_store(store: Store, saved: SavedState, begun: datetime) -> U
     return undone
 
 
-async def _compare_account(store: Store, name: str, saved: SavedAccount, undone: Undone) -> list[LedgerLine]:
+async def _compare_account(store: Store, name: str, saved: SavedAccount) -> tuple[list[Revived], list[LedgerLine]]:
     call = store.link(slot(name)).call
     ids = list(saved.keys)
-    state, *states = await asyncio.gather(
-        call("HGET", slot(name), "state"), *(call("HGET", f"{slot(name)}:k:{id_}", "state") for id_ in ids)
-    )
-    if saved.state == "active" and state == b"disabled":
-        undone.revived.append(Revived("account", name))
-    undone.revived += [
+    state = await call("HGET", slot(name), "state")
+    states = await gather_bounded((call("HGET", f"{slot(name)}:k:{id_}", "state") for id_ in ids), KEYS_AT_ONCE)
+    revived = [Revived("account", name)] if saved.state == "active" and state == b"disabled" else []
+    revived += [
         Revived("key", id_, name)
         for id_, found in zip(ids, states, strict=True)
         if saved.keys[id_] == "active" and found in CLOSED
     ]
-    return [line async for line in read_lines(store, name, since=saved.last_id) if line.n > saved.seq]
+    return revived, [line async for line in read_lines(store, name, since=saved.last_id) if line.n > saved.seq]
 
 
 def undone_in_database(database: Database, saved: SavedState, begun: datetime, *, kept: bool) -> Undone:

@@ -16,10 +16,11 @@ from typing import Any, BinaryIO, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from gateway.backup.errors import BackupError
+from gateway.backup import BackupError
 
 Kind = Literal["string", "hash", "set", "zset", "stream"]
 MAGIC = b"model-gateway store 1\n"
+BUFFERED = 2**16  # bytes that are compressed at once
 _LENGTH = struct.Struct("!I")
 _encoder = msgspec.msgpack.Encoder()
 
@@ -50,15 +51,23 @@ class RecordWriter:
         self._file = cast(BinaryIO, gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=1, mtime=0))
         self._file.write(MAGIC)
         self.records = 0
+        self._buffer = bytearray()
 
     def write(self, part: Part) -> None:
         """Add a part."""
         encoded = _encoder.encode(part)
-        self._file.write(_LENGTH.pack(len(encoded)) + encoded)
+        self._buffer += _LENGTH.pack(len(encoded)) + encoded
         self.records += 1
+        if len(self._buffer) >= BUFFERED:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._file.write(self._buffer)
+        self._buffer.clear()
 
     def close(self) -> None:
         """End the file; it is on the disk afterwards."""
+        self._flush()
         self._file.close()
         self._raw.flush()
         os.fsync(self._descriptor)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import secrets
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, suppress
-from itertools import islice
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,18 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from gateway.backup.errors import BackupError
-from gateway.backup.files import copy_file, sync_folder
+from gateway.backup import BackupError
+from gateway.backup.files import copy_file
 from gateway.backup.manifest import DATABASE_FILE, TABLES, DatabaseNote
 from gateway.database import migrate
 from gateway.database.address import DatabaseAddress
 from gateway.database.engine import Database
 from gateway.database.people_tables import metadata
 from gateway.database.tables import meta
+from gateway.ledger.gather_all import batches
 
 TOGETHER = 2000  # rows
-LOGS = ("-wal", "-shm")  # beside an SQLite file
+RESTORED = "restored"  # the key in `meta`: which restore wrote the tables
 
 
 def check_kind(address: DatabaseAddress, note: DatabaseNote) -> None:
@@ -42,7 +44,12 @@ def check_kind(address: DatabaseAddress, note: DatabaseNote) -> None:
 
 
 def has_rows(address: DatabaseAddress) -> bool:
-    """Whether there is a database with any row beside its own id. It is not upgraded: an older one counts as full."""
+    """Whether there is a database with any row beside its own id.
+
+    It is not upgraded: an older one counts as full, and so does a newer one.
+    """
+    if address.exists and Database.is_newer_at(address):
+        return True
     version = Database.version_at(address) if address.exists else "none"
     if version != "current":
         return version == "older"
@@ -57,62 +64,110 @@ def has_rows(address: DatabaseAddress) -> bool:
         database.close()
 
 
-def load_database(address: DatabaseAddress, note: DatabaseNote, folder: Path) -> None:
-    """Replace the database by the one of the backup, and bring its tables up to date."""
-    if address.file is not None:
-        _place_file(address.file, folder / DATABASE_FILE)
-        Database.open(address).close()
-        return
-    Database.open(address).close()  # the tables exist from here on, so they can be dropped
-    database = Database.open(address)
-    try:
-        with database.writing() as connection:
-            metadata.drop_all(connection)
-            connection.execute(sa.text("DROP TABLE alembic_version"))
-            migrate.upgrade_to(connection, note.revision)
-            for name, rows in note.rows.items():
-                _fill(connection, name, folder / TABLES / f"{name}.jsonl", rows)
-            migrate.upgrade(connection)
-    finally:
-        database.close()
-
-
-def _place_file(target: Path, source: Path) -> None:
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = target.with_name(f"{target.name}.restored")
-    draft.unlink(missing_ok=True)
-    copy_file(source, draft)
-    with closing(sqlite3.connect(str(draft))) as connection:
+def load_file(target: Path, note: DatabaseNote, folder: Path) -> None:
+    """Make an SQLite file with the rows of the backup and tables of this version; there is none at `target` yet."""
+    source = folder / DATABASE_FILE
+    copy_file(source, target)
+    with closing(sqlite3.connect(str(target))) as connection:
         found = connection.execute("PRAGMA quick_check").fetchone()[0]
+        counts = {name: connection.execute(f'SELECT count(*) FROM "{name}"').fetchone()[0] for name in note.rows}  # noqa: S608 - names of tables
     if found != "ok":
-        draft.unlink()
         raise BackupError(f"{source} is damaged: {found}")
-    for end in LOGS:  # a log of the file before must never be applied to this one
-        target.with_name(target.name + end).unlink(missing_ok=True)
-    draft.replace(target)
-    with suppress(OSError):
-        sync_folder(target.parent)
+    for name, expected in note.rows.items():
+        if counts[name] != expected:
+            raise BackupError(f"{source} has {counts[name]} rows of {name} instead of {expected}")
+    with closing(Database.open(DatabaseAddress(file=target))) as database:
+        database.make_durable()
 
 
-def _fill(connection: Connection, name: str, path: Path, expected: int) -> None:
+def replace_tables(
+    address: DatabaseAddress, note: DatabaseNote, folder: Path, *, restore_id: str, check: Callable[[], None]
+) -> None:
+    """Replace the tables of a PostgreSQL database by those of the backup, in one transaction.
+
+    `restore_id` is in `meta` afterwards. `check` is called after some rows each, and undoes everything if it raises.
+    """
+    is_newer = Database.is_newer_at(address)
+    with Database.transaction_at(address) as connection:
+        found = sa.MetaData()
+        ours = {"alembic_version", *metadata.tables}
+        found.reflect(connection, only=lambda name, _: is_newer or name in ours)
+        found.drop_all(connection)
+        write_tables(connection, note, folder, check)
+        connection.execute(meta.delete().where(meta.c.key == RESTORED))
+        connection.execute(meta.insert().values(key=RESTORED, value=restore_id))
+
+
+def is_replaced(address: DatabaseAddress, restore_id: str) -> bool:
+    """Whether `replace_tables` of that restore was committed; DatabaseUnavailable."""
+    with Database.transaction_at(address) as connection:
+        if not sa.inspect(connection).has_table(meta.name):
+            return False
+        return connection.scalar(sa.select(meta.c.value).where(meta.c.key == RESTORED)) == restore_id
+
+
+def write_tables(connection: Connection, note: DatabaseNote, folder: Path, check: Callable[[], None]) -> None:
+    """Create the tables, write the rows of the backup, and bring the tables up to date."""
+    migrate.upgrade_to(connection, note.revision)
+    for name, rows in note.rows.items():
+        _fill(connection, name, folder / TABLES / f"{name}.jsonl", rows, check)
+    migrate.upgrade(connection)
+
+
+def verify_tables(address: DatabaseAddress, note: DatabaseNote, folder: Path, check: Callable[[], None]) -> None:
+    """Write the tables of the backup into a schema of their own, compare them with the backup, and undo everything."""
+    with Database.transaction_at(address) as connection:
+        schema = f"gateway_verify_{secrets.token_hex(8)}"
+        try:
+            connection.execute(sa.text(f"CREATE SCHEMA {schema}"))
+        except sa.exc.ProgrammingError as error:
+            raise BackupError(f"a verification needs a schema in the database: {error.orig}") from None
+        connection.execute(sa.text(f"SET LOCAL search_path TO {schema}"))
+        migrate.upgrade_to(connection, note.revision)
+        for name, rows in note.rows.items():
+            path = folder / TABLES / f"{name}.jsonl"
+            _fill(connection, name, path, rows, check)
+            if _digest_of_rows(connection, name, path) != _digest_of_lines(path):
+                raise BackupError(f"rows of {name} are not restored as they are in the backup")
+        migrate.upgrade(connection)
+        connection.rollback()
+
+
+def _digest_of_rows(connection: Connection, name: str, path: Path) -> int:
+    """A sum over the rows in the database, in any order."""
+    table = sa.Table(name, sa.MetaData(), autoload_with=connection)
+    with path.open("rb") as file:
+        columns = [table.c[column] for column in msgspec.json.decode(file.readline())]
+    pages = connection.execute(sa.select(*columns), execution_options={"stream_results": True, "yield_per": TOGETHER})
+    return sum(_digest(msgspec.to_builtins(list(row))) for rows in pages.partitions() for row in rows) % 2**256
+
+
+def _digest_of_lines(path: Path) -> int:
+    """The same sum over the rows of the file."""
+    with path.open("rb") as file:
+        file.readline()
+        return sum(_digest(msgspec.json.decode(line)) for line in file) % 2**256
+
+
+def _digest(row: object) -> int:
+    return int.from_bytes(hashlib.sha256(msgspec.json.encode(row)).digest(), "big")
+
+
+def _fill(connection: Connection, name: str, path: Path, expected: int, check: Callable[[], None]) -> None:
     table = sa.Table(name, sa.MetaData(), autoload_with=connection)
     connection.execute(table.delete())
     count = 0
     with path.open("rb") as file:
         columns = [table.c[column] for column in msgspec.json.decode(file.readline())]
         binary = [isinstance(column.type, sa.LargeBinary) for column in columns]
-        for lines in _batches(file):
+        for lines in batches(file, TOGETHER):
+            check()
             rows = [_row(columns, binary, msgspec.json.decode(line)) for line in lines]
             connection.execute(table.insert(), rows)
             count += len(rows)
     if count != expected:
         raise BackupError(f"{path} has {count} rows instead of {expected}")
     _continue_numbers(connection, table)
-
-
-def _batches(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
-    while batch := list(islice(lines, TOGETHER)):
-        yield batch
 
 
 def _row(columns: list[sa.Column[Any]], binary: list[bool], values: list[Any]) -> dict[str, Any]:

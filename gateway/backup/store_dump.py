@@ -8,23 +8,39 @@ accounts of that time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
 from msgspec import Struct
 
-from gateway.backup.account_export import KEY, MEMBER, OF_ACCOUNT, PARTS, Export, export, export_lines
+from gateway.backup import BackupError
+from gateway.backup.account_export import (
+    KEY,
+    MEMBER,
+    OF_ACCOUNT,
+    ORDERS,
+    PARTS,
+    Export,
+    export,
+    export_lines,
+    line_page,
+)
 from gateway.backup.records import Kind, Part, RecordWriter
 from gateway.history.trim_pause import PAUSED
+from gateway.ledger.gather_all import Progress, batches, counted, gather_bounded, outcomes_bounded, unwatched
+from gateway.ledger.listing.names import ACCOUNT_ORDER, ACCOUNTS
 from gateway.ledger.paging import scan_pages, scan_set
-from gateway.ledger.store_audit import ACCOUNTS
 from gateway.store import Store
+from gateway.store.connection import RedisReplyError
 from gateway.store.identity import IDENTITY, PROBE
 from gateway.store.link import RedisLink
 
-TOGETHER = 20  # accounts, or other keys of which any may be large, that are read at once
+ACCOUNTS_TOGETHER = 20  # that are read at once; the store runs their scripts before it serves anybody else
+STRINGS_TOGETHER = 100
+TOGETHER = 20  # keys of other kinds, any of which may be large
 NAMES = 1000  # names per SCAN
 ELEMENTS = 500  # of a large key per command
+STAGING = "restore:"  # begins the names of what an interrupted restore has left
 SPENDING = frozenset({b"spent", b"held", b"base"})  # fields of a member
 
 _SCANS: dict[str, str] = {"hash": "HSCAN", "set": "SSCAN", "zset": "ZSCAN"}
@@ -50,8 +66,9 @@ class _Written(Struct, frozen=True):
 class StoreDump:
     """One dump of one store."""
 
-    def __init__(self, store: Store, writer: RecordWriter) -> None:
+    def __init__(self, store: Store, writer: RecordWriter, progress: Progress = unwatched) -> None:
         self._store = store
+        self._progress = progress
         self._writer = writer
         self._accounts: dict[str, _Written] = {}
         self._counts = StoreCounts()
@@ -59,15 +76,13 @@ class StoreDump:
     async def run(self) -> StoreCounts:
         """Write everything. BackupError if an account cannot be read, StoreUnavailable if a server is away."""
         names = sorted(await scan_set(self._store.link(ACCOUNTS), ACCOUNTS))
-        for start in range(0, len(names), TOGETHER):
-            for exported in await asyncio.gather(
-                *(export(self._store, name) for name in names[start : start + TOGETHER])
-            ):
-                if exported is not None:
-                    await self._write_account(exported)
+        for page in batches(counted(names, "accounts saved", self._progress), ACCOUNTS_TOGETHER):
+            for read in await gather_bounded(map(self._read_account, page)):
+                if read is not None:
+                    await self._write_account(*read)
         known = [name.encode() for name in self._accounts]
-        for start in range(0, len(known), ELEMENTS):
-            self._writer.write(Part(ACCOUNTS, "set", list(known[start : start + ELEMENTS]), first=not start))
+        for number, some in enumerate(batches(known, ELEMENTS)):
+            self._writer.write(Part(ACCOUNTS, "set", some, first=not number))
         for link in self._store.links:
             async for parts in _other_keys(link):
                 for part in filter(self._belongs, parts):
@@ -75,10 +90,18 @@ class StoreDump:
         self._counts.records = self._writer.records
         return self._counts
 
-    async def _write_account(self, exported: Export) -> None:
+    async def _read_account(self, name: str) -> tuple[Export, list[Any]] | None:
+        """The account and the first page of its lines; None if only the index has its name."""
+        try:
+            exported = await export(self._store, name)
+            return None if exported is None else (exported, await line_page(self._store, exported))
+        except RedisReplyError as error:
+            raise BackupError(f"account {name} cannot be read: {error.detail}") from error
+
+    async def _write_account(self, exported: Export, lines: list[Any]) -> None:
         for part in exported.parts:
             self._writer.write(part)
-        async for part in export_lines(self._store, exported):
+        async for part in export_lines(self._store, exported, lines):
             self._writer.write(part)
         self._accounts[exported.account] = _Written(_number(exported.last_id), exported.key_ids, exported.users)
         self._counts.accounts += 1
@@ -109,28 +132,49 @@ async def _other_keys(link: RedisLink) -> AsyncIterator[list[Part]]:
     """The parts of each other key of a server."""
     async for page in scan_pages(link, "SCAN", count=NAMES):
         names = [name for name in (key.decode() for key in page) if _is_other(name)]
-        for start in range(0, len(names), TOGETHER):
-            for parts in await asyncio.gather(*(_read(link, name) for name in names[start : start + TOGETHER])):
+        for some in batches(names, STRINGS_TOGETHER):
+            others: list[str] = []
+            for name, part in zip(some, await _read_strings(link, some), strict=True):
+                if isinstance(part, Part):
+                    yield [part]
+                elif part is not None:
+                    others.append(name)
+            for parts in await gather_bounded((_read(link, name) for name in others), TOGETHER):
                 yield parts
 
 
 def _is_other(name: str) -> bool:
     """Whether the key is none of those that are read with its account, or made anew by a restore."""
     if match := OF_ACCOUNT.fullmatch(name):
-        return match[2] not in PARTS and not match[2].startswith(KEY)
-    return name not in (ACCOUNTS, PAUSED) and not name.startswith((IDENTITY, PROBE))
+        return match[2] not in PARTS and not match[2].startswith(KEY) and not ORDERS.fullmatch(match[2])
+    return name not in (ACCOUNTS, ACCOUNT_ORDER, PAUSED) and not name.startswith((IDENTITY, PROBE, STAGING))
+
+
+async def _read_strings(link: RedisLink, names: Sequence[str]) -> list[Part | RedisReplyError | None]:
+    """The part of each key that is a string; None if it has expired meanwhile, the store's error for another kind."""
+    # Most keys are strings, so their kind is not asked for.
+    calls = (link.call(command, name) for name in names for command in ("PEXPIRETIME", "GET"))
+    answers = await outcomes_bounded(calls, 2 * STRINGS_TOGETHER)
+    read: list[Part | RedisReplyError | None] = []
+    for name, until, value in zip(names, answers[::2], answers[1::2], strict=True):
+        if isinstance(until, BaseException):
+            raise until
+        if isinstance(value, RedisReplyError) and value.kind == "WRONGTYPE":
+            read.append(value)
+        elif isinstance(value, BaseException):
+            raise value
+        else:
+            read.append(None if value is None or until == -2 else Part(name, "string", [value], expires=max(0, until)))
+    return read
 
 
 async def _read(link: RedisLink, name: str) -> list[Part]:
-    """All parts of a key; none if it has expired meanwhile."""
+    """All parts of a key that is no string; none if it has expired meanwhile."""
     found, until = await asyncio.gather(link.call("TYPE", name), link.call("PEXPIRETIME", name))
     kind = cast(Kind, found if isinstance(found, str) else found.decode())
-    if kind not in ("string", "stream", *_SCANS) or until == -2:
+    if kind not in ("stream", *_SCANS) or until == -2:
         return []
     expires = max(0, until)
-    if kind == "string":
-        value = await link.call("GET", name)
-        return [] if value is None else [Part(name, kind, [value], expires=expires)]
     pages = _stream(link, name) if kind == "stream" else scan_pages(link, _SCANS[kind], name, count=ELEMENTS)
     match = OF_ACCOUNT.fullmatch(name)
     is_member = match is not None and match[2].startswith(MEMBER)

@@ -1,50 +1,75 @@
-"""Writes the records of a backup into an empty store. Any topology takes them: each key goes to its own server."""
+"""Writes the records of a backup into a store. Any topology takes them: each key goes to its own server."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
 
 from gateway.backup.records import Part
+from gateway.ledger.gather_all import AT_ONCE, gather_bounded
 from gateway.ledger.paging import scan_pages
 from gateway.store import Store
 from gateway.store.command import Argument
 from gateway.store.identity import StoreIdentity
 
-IN_FLIGHT = 500  # commands without a reply
 NAMES = 1000  # names per SCAN
+MOST_BYTES = 4 * 2**20  # of commands without a reply
+
+Command = tuple[Argument, ...]
 
 
-async def is_empty(store: Store) -> bool:
-    """Whether no server has a key."""
+async def is_empty(store: Store, *, besides: str) -> bool:
+    """Whether no server has a key, other than those whose names begin with `besides`."""
     for link in store.links:
-        async for _ in scan_pages(link, "SCAN", count=NAMES):
-            return False
+        async for page in scan_pages(link, "SCAN", count=NAMES):
+            if not all(name.startswith(besides.encode()) for name in page):
+                return False
     return True
 
 
-async def remove_everything(store: Store) -> None:
-    """Remove all keys of the database, a page at a time."""
-    for link in store.links:
-        async for page in scan_pages(link, "SCAN", count=NAMES):
-            await asyncio.gather(*(link.call("DEL", name) for name in page))
+async def load(store: Store, parts: Iterable[Part], *, name: Callable[[str], str] = str) -> int:
+    """Write all parts, each to the key that `name` makes of its own; returns their number.
 
-
-async def load(store: Store, parts: Iterable[Part]) -> None:
-    """Write all parts; keys that have expired since are left out."""
+    Keys that have expired since are left out.
+    """
     seconds, _ = await store.link("").call("TIME")
-    now, sent = int(seconds) * 1000, list[Awaitable[Any]]()
-    for part in parts:
-        if part.expires and part.expires <= now:
-            continue
-        link = store.link(part.key)
-        sent += [link.call(*command) for command in _commands(part)]
-        if len(sent) >= IN_FLIGHT:
-            await asyncio.gather(*sent)
-            sent.clear()
-    await asyncio.gather(*sent)
+    loaded = _Loaded(int(seconds) * 1000)
+    for commands in _portions(loaded.commands(parts, name)):
+        await gather_bounded(store.link(str(command[1])).call(*command) for command in commands)
+    return loaded.parts
+
+
+class _Loaded:
+    def __init__(self, now: int) -> None:
+        self._now = now  # Unix milliseconds
+        self.parts = 0
+
+    def commands(self, parts: Iterable[Part], name: Callable[[str], str]) -> Iterator[Command]:
+        for part in parts:
+            self.parts += 1
+            if not part.expires or part.expires > self._now:
+                yield from _commands(name(part.key), part)
+
+
+def _portions(commands: Iterable[Command]) -> Iterator[list[Command]]:
+    """At most `AT_ONCE` commands of about `MOST_BYTES`: a link takes fewer commands if they are large."""
+    portion, size = list[Command](), 0
+    for command in commands:
+        portion.append(command)
+        size += _size(command)
+        if size >= MOST_BYTES or len(portion) >= AT_ONCE:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+def _size(command: Command) -> int:
+    """Bytes of the words, without numbers."""
+    try:
+        return sum(map(len, command))  # type: ignore[arg-type]
+    except TypeError:
+        return sum(len(word) for word in command if not isinstance(word, int | float))
 
 
 async def write_identity(store: Store, identity: StoreIdentity) -> None:
@@ -59,9 +84,9 @@ async def write_identity(store: Store, identity: StoreIdentity) -> None:
         await store.link(key).call("HSET", key, *fields)
 
 
-def _commands(part: Part) -> list[tuple[Argument, ...]]:
-    key, values = part.key, part.values
-    commands: list[tuple[Argument, ...]] = [("DEL", key)] if part.first else []
+def _commands(key: str, part: Part) -> list[Command]:
+    values = part.values
+    commands: list[Command] = [("DEL", key)] if part.first and part.kind != "string" else []  # SET replaces all kinds
     match part.kind:
         case "string":
             commands.append(("SET", key, values[0]))

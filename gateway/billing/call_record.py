@@ -36,3 +36,4 @@ class CallRecord(Struct, frozen=True):
     tags: Mapping[str, str] | None = None  # the caller's labels, as far as they are configured
     upstream_cost: int | None = None  # what the operator pays, in nano units; None without a cost price
     answers: tuple[AttemptAnswer, ...] | None = None  # of each attempt; None if the outcome says as much
+    session: str = ""  # the id of the session; empty for a call without one

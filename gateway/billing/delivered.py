@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-#: Tokens of sound and of an image of a megapixel in a chat answer, from published numbers.
+#: Tokens of audio and of an image of a megapixel in a chat answer, from published numbers.
 AUDIO_PER_SECOND = 21
 PER_IMAGE = 1290
 QUARTERS_PER_TOKEN = 4
@@ -14,16 +14,16 @@ class Delivered(Struct):
     """Counters of one answer; an encoder increases them with each frame."""
 
     #: Text, reasoning and tool arguments, in quarters of an estimated token. Holds and checkpoints are in this unit, so
-    #: the sound and the images of a chat answer are added here too, at their weights.
+    #: the audio and the images of a chat answer are added here too, at their weights.
     text_quarter_tokens: int = 0
     reasoning_quarter_tokens: int = 0  # the part of `text_quarter_tokens` that is reasoning
-    audio_ms: int = 0  # milliseconds of sound
+    audio_ms: int = 0  # milliseconds of audio
     images: int = 0  # finished images
-    audio_weight: float = 1.0  # tokens of text that cost as much as a token of sound
+    audio_weight: float = 1.0  # tokens of text that cost as much as a token of audio
     image_weight: float = 1.0
 
     def add_media(self, *, audio_ms: int = 0, images: int = 0) -> None:
-        """Add sound or images of a chat answer."""
+        """Add audio or images of a chat answer."""
         before = self.media_quarter_tokens
         self.audio_ms += audio_ms
         self.images += images
@@ -31,7 +31,7 @@ class Delivered(Struct):
 
     @property
     def audio_tokens(self) -> int:
-        """The estimated tokens of the sound of a chat answer."""
+        """The estimated tokens of the audio of a chat answer."""
         return self.audio_ms * AUDIO_PER_SECOND // 1000
 
     @property
@@ -41,6 +41,6 @@ class Delivered(Struct):
 
     @property
     def media_quarter_tokens(self) -> int:
-        """The part of `text_quarter_tokens` that is sound and images, at their weights."""
+        """The part of `text_quarter_tokens` that is audio and images, at their weights."""
         weighted = self.audio_tokens * self.audio_weight + self.image_tokens * self.image_weight
         return int(QUARTERS_PER_TOKEN * weighted)

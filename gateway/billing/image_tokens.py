@@ -87,7 +87,7 @@ class MediaRules(Struct, frozen=True):
     """The rules of all upstreams that may serve a model."""
 
     images: tuple[ImageRule, ...]
-    audio: int  # tokens for a second of sound
+    audio: int  # tokens for a second of audio
     hosted: int = 0  # tokens of a video or file that the upstream fetches; 0: it fetches images alone
 
     def fetched(self, url: str, detail: str | None) -> int:

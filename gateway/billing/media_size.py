@@ -1,4 +1,4 @@
-"""The size of an image or the length of a sound, from the first bytes of its base64. Nothing is fetched.
+"""The size of an image or the length of audio, from the first bytes of its base64. Nothing is fetched.
 
 `image_size(url)` and `audio_seconds(audio)` return None if the header does not contain the value; the caller then
 estimates it. Both read a bounded prefix, so they take microseconds for a body of any size. Sharp edge: the values come
@@ -13,7 +13,7 @@ from base64 import b64decode
 HEADER = 256  # base64 characters that hold the size of a PNG, GIF or WebP, and the format of a WAV
 JPEG_HEADER = 131_072  # a JPEG's size may come after a colour profile and a preview
 MAX_SEGMENTS = 64
-SLOWEST, FASTEST = 2_000, 768_000  # limits of a sound's byte rate: 16 kbit/s to 96 kHz in 32-bit stereo
+SLOWEST, FASTEST = 2_000, 768_000  # limits of the byte rate of audio: 16 kbit/s to 96 kHz in 32-bit stereo
 WAV_FORMAT = 26  # bytes of a WAV's format chunk that decide its byte rate
 FASTEST_COMPRESSED = 48_000  # bytes per second of a WAV that is no PCM: ADPCM in 48 kHz stereo
 PCM = frozenset({1, 3, 6, 7})  # integers, floats, A-law and mu-law: blocks of one sample for each channel
@@ -44,7 +44,7 @@ def image_size(url: str) -> tuple[int, int] | None:
 
 
 def audio_seconds(data: str) -> float | None:
-    """Seconds of sound in base64 WAV or MP3, from the format in its header."""
+    """Seconds of audio in base64 WAV or MP3, from the format in its header."""
     head = decoded(data, 0, HEADER)
     rate = None
     if head.startswith(b"RIFF") and head[8:12] == b"WAVE":

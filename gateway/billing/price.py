@@ -132,7 +132,7 @@ class Price(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return total if total > price.minimum else price.minimum
 
     def other_than_text(self, usage: Usage) -> int:
-        """The cost of tokens that are not plain text, of characters and of sound, in nano-units times a million."""
+        """The cost of tokens that are not plain text, of characters and of audio, in nano-units times a million."""
         million = (
             usage.in_cached * self.cached_input
             + usage.in_cache_write_short * self.cache_write

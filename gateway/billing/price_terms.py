@@ -7,12 +7,14 @@ or the list price with some amounts replaced, in all tiers. Factors are in 1e-9,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NoReturn
 
 from msgspec import Struct, structs
 
 from gateway.amounts import NANO
 from gateway.billing.price import Price
 from gateway.config.settings import PriceSettings
+from gateway.errors import PriceUnreadable
 
 
 class OwnPrice(Struct, frozen=True):
@@ -34,14 +36,28 @@ class OwnPrice(Struct, frozen=True):
         return structs.replace(listed, tiers=tiers, **amounts)
 
 
+class UnreadablePrice(Struct, frozen=True):
+    """Takes the place of an own price that cannot be read. Nothing has a price by it, so it refuses the calls.
+
+    It has the methods of `OwnPrice`, so readable prices cost no check.
+    """
+
+    reason: str = ""  # for the operator
+    mark: int = 0  # of the stored text; another text has another one
+
+    def of(self, listed: PriceSettings | None) -> NoReturn:
+        """PriceUnreadable."""
+        raise PriceUnreadable(detail=self.reason)
+
+
 class PriceTerms(Struct, frozen=True):
     """The prices of an account. `epoch` changes with the account's own prices; "" is an account that never had any."""
 
     epoch: str = ""
     listed: OwnPrice | None = None  # for the models without a price of its own; None: the list price
-    own: Mapping[str, OwnPrice] = {}  # by model
+    own: Mapping[str, OwnPrice | UnreadablePrice] = {}  # by model
 
-    def of(self, model: str) -> OwnPrice | None:
+    def of(self, model: str) -> OwnPrice | UnreadablePrice | None:
         """How the price of a model differs from the list price; None if it does not."""
         return self.own.get(model, self.listed)
 

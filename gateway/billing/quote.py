@@ -47,6 +47,7 @@ class Quote(Struct, frozen=True):
     documents: int = 0  # tokens of the prompt's text that are the estimate of documents
     least: int = 0  # that cost, set by `Endpoint.lowerable`; until then the hold is not lowered
     tags: Mapping[str, str] | None = None  # the caller's labels, which the ledger line gets
+    session: str = ""  # the id of the session, which the ledger line gets
     terms: PriceTerms = LIST_PRICES  # of the account, at which the price was made
 
     @classmethod

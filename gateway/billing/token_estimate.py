@@ -23,7 +23,7 @@ from gateway.schemas.embeddings import EmbeddingRequest
 PER_TOOL = 8
 TOOLS = 12
 SPOKEN_PER_SECOND = 15  # letters
-UNKNOWN_AUDIO_RATE = 8_000  # bytes per second of a sound without a known header: 64 kbit/s
+UNKNOWN_AUDIO_RATE = 8_000  # bytes per second of audio without a known header: 64 kbit/s
 FILE_BASE64_PER_TOKEN = 4  # a token per 3 bytes
 PER_PAGE = 1_500  # of a PDF
 UNKNOWN_PAGE = 4_096  # bytes for each page of a PDF without any that is found
@@ -151,7 +151,7 @@ class _Parts:
         self._budget = InflateBudget()
 
     def add(self, part: Any) -> None:
-        """Count a part if it is an image, a sound or a document."""
+        """Count a part if it is an image, audio or a document."""
         kind = type(part)
         if kind is TextPart:
             if not part.text.isascii():

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # commands load this module, and no requests
 M = TypeVar("M", "ImageUsage", "SpeechUsage")
 
 MAX_TOKENS = 1_000_000_000  # a larger count is impossible for one call
-MAX_SECONDS = 1_000_000  # of sound: eleven days
+MAX_SECONDS = 1_000_000  # of audio: eleven days
 MAX_SEARCHES = 1000  # in one call; the longest research takes about a hundred
 
 # Estimates in quarter tokens: ASCII 1, other alphabets 2, CJK 4, emoji and the rest 8 (docs/prices.md, "Estimates").
@@ -152,8 +152,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
         return cls(in_text=text, in_image=image, out_text=text_out, out_image=image_out, images=images)
 
 
-# Default details: all tokens are plain text.
-_TEXT_IN = PromptTokensDetails()
+_TEXT_IN = PromptTokensDetails()  # default details: all tokens are plain text
 _TEXT_OUT = CompletionTokensDetails()
 
 
@@ -175,8 +174,7 @@ def completion_usage(raw: bytes | msgspec.Raw | dict[str, Any]) -> CompletionUsa
 
     For None the caller estimates. So a faulty upstream can neither credit an account nor empty it.
     """
-    usage = _plain_usage(raw)
-    if usage is not None:
+    if (usage := _plain_usage(raw)) is not None:
         return usage
     try:
         document = raw if isinstance(raw, dict) else msgspec.json.decode(raw)
@@ -245,11 +243,13 @@ def _plain_usage(raw: bytes | msgspec.Raw | dict[str, Any]) -> CompletionUsage |
 
 
 def _read_usage(document: dict[str, Any]) -> CompletionUsage | None:
-    prompt, completion = _count(document, "prompt_tokens"), _count(document, "completion_tokens")
+    prompt, completion = _totals(document)
     if not prompt and not completion:
         return None
     details_in = _details(document, "prompt_tokens_details")
     details_out = _details(document, "completion_tokens_details")
+    written = details_in.get("cache_creation_tokens") or document.get("cache_creation_input_tokens")  # LiteLLM
+    details_in = {"cache_write_tokens": written or None, **details_in}
     reasoning = _count(details_out, "reasoning_tokens")
     if not reasoning:
         reasoning = _count(document, "reasoning_tokens")
@@ -261,7 +261,8 @@ def _read_usage(document: dict[str, Any]) -> CompletionUsage | None:
         prompt_tokens_details=PromptTokensDetails(
             cached_tokens=_count(details_in, "cached_tokens")
             or _count(document, "prompt_cache_hit_tokens")  # DeepSeek
-            or _count(document, "cached_tokens"),  # Moonshot, Together
+            or _count(document, "cached_tokens")  # Moonshot, Together
+            or _count(document, "cache_read_input_tokens"),  # Anthropic's name, as LiteLLM passes it on
             audio_tokens=_count(details_in, "audio_tokens"),
             cache_write_tokens_details=_cache_writes(details_in),
         ),
@@ -278,6 +279,14 @@ def _read_usage(document: dict[str, Any]) -> CompletionUsage | None:
     return usage.bounded()
 
 
+def _totals(document: dict[str, Any]) -> tuple[int, int]:
+    """Prompt and completion by OpenAI's names, or by those of Anthropic, whose input leaves out what the cache held."""
+    if document.get("prompt_tokens") is not None or document.get("completion_tokens") is not None:
+        return _count(document, "prompt_tokens"), _count(document, "completion_tokens")
+    cached = _count(document, "cache_read_input_tokens") + _count(document, "cache_creation_input_tokens")
+    return _count(document, "input_tokens") + cached, _count(document, "output_tokens")
+
+
 def _read_optional(
     document: dict[str, Any], details: PromptTokensDetails | CompletionTokensDetails, names: tuple[str, ...]
 ) -> None:
@@ -291,8 +300,8 @@ def _read_record(document: dict[str, Any], usage: CompletionUsage) -> None:
     """Set what is for the call's record; nonsense there leaves the token counts valid."""
     if (cost := _amount(document.get("cost"), MAX_AMOUNT // NANO)) is not None:  # OpenRouter
         usage.provider_cost = round(cost * NANO)
-    if (sound := _amount(document.get("prompt_audio_seconds"), MAX_SECONDS)) is not None:  # Mistral
-        usage.audio_seconds = sound
+    if (audio := _amount(document.get("prompt_audio_seconds"), MAX_SECONDS)) is not None:  # Mistral
+        usage.audio_seconds = audio
     if cached_audio := _amount(document.get("cached_audio_tokens"), MAX_TOKENS):
         usage.cached_audio_tokens = round(cached_audio)
     if units := _searches(document.get("search_units")):

@@ -7,7 +7,13 @@ messages to stderr as one line `gateway: …`. Sharp edge: nothing at the top of
 
 from __future__ import annotations
 
+import gc
+
 from gateway.cli.root import Root
+
+# Allocations between two looks for garbage. Modules leave none, and with the default of 700 these looks take a sixth of
+# the processor time of `gateway usage show`.
+YOUNG = 20_000
 
 COMMANDS = {
     "init": "Write a first configuration from the keys and model servers that are here.",
@@ -26,6 +32,7 @@ COMMANDS = {
     "usage": "An account's ledger lines with tokens and cost, and one call.",
     "report": "Calls, tokens, money and times in any range, in groups.",
     "refused": "List and book settlements that the store refused.",
+    "superseded": "List, book and acknowledge lines that an older store has lost.",
     "notify": "Send a test event, show the queue of events, and set thresholds.",
     "history": "Attach, copy and rebuild the history in the database, and import archives.",
     "import": "Accounts, keys and users from CSV files, a configuration of LiteLLM.",
@@ -43,4 +50,5 @@ cli = Root(
 
 def main() -> None:
     """The console entry."""
+    gc.set_threshold(YOUNG, 10, 10)
     cli(prog_name="gateway")

@@ -5,24 +5,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Unpack
+import secrets
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from gateway.accounts.accounts import Account
-from gateway.admin.account_limits import Limits
-from gateway.amounts import NANO, format_amount
-from gateway.billing.price_terms import OwnPrice
+from gateway.accounts.accounts import check_note
+from gateway.admin.account_limits import FIELDS, Limits
+from gateway.amounts import format_amount
 from gateway.cli import statement
-from gateway.cli.names import known_group, known_models
+from gateway.cli.admin_requests import AdminReply, AdminRequests, cleared, written
+from gateway.cli.ask import ask
 from gateway.cli.output import note, print_record, print_rows
 from gateway.cli.server_option import remotable
-from gateway.cli.session import Session, change, run
 from gateway.cli.values import AMOUNT, AMOUNTS, COUNT, FACTOR, NAMES
-from gateway.config.settings import Settings
-from gateway.ledger import Credited
-from gateway.ledger.refund import Refunded
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
 
 COLUMNS = ("name", "group", "state", "balance", "held", "allowed", "denied", "created")
 
@@ -43,23 +42,16 @@ command.add_command(statement.list_command)
 @remotable
 def create(settings: Settings, name: str, group: str, balance: int, as_json: bool) -> None:
     """Open an account."""
-    known_group(settings, group)
 
-    async def work(session: Session) -> Account:
-        created = await session.account_admin.create(session.actor, name, group=group, balance=balance)
-        await session.remember_accounts()
-        return created
-
-    account = change(settings, work)
-    _show(account, as_json=as_json)
+    body = {"name": name, "group": group} | written({"balance": balance} if balance else {})
+    print_record(ask(settings, lambda admin: admin.post("accounts", body=body)), as_json=as_json)
 
 
 @command.command("list")
 @remotable
 def list_(settings: Settings, as_json: bool) -> None:
     """All accounts, by name."""
-    accounts = [account.json_form() for account in run(settings, lambda session: session.accounts.list())]
-    print_rows(COLUMNS, accounts, as_json=as_json)
+    print_rows(COLUMNS, ask(settings, lambda admin: admin.pages("accounts")), as_json=as_json)
 
 
 @command.command()
@@ -67,7 +59,7 @@ def list_(settings: Settings, as_json: bool) -> None:
 @remotable
 def show(settings: Settings, name: str, as_json: bool) -> None:
     """One account."""
-    _show(run(settings, lambda session: session.accounts.show(name)), as_json=as_json)
+    print_record(ask(settings, lambda admin: admin.get("accounts", name)), as_json=as_json)
 
 
 @command.command(context_settings={"ignore_unknown_options": True})  # or -5 would be taken for an option
@@ -90,24 +82,19 @@ def credit(
 ) -> None:
     """Add AMOUNT to the balance."""
 
-    async def work(session: Session) -> tuple[Credited, Account]:
-        credited = await session.account_admin.credit(
-            session.actor,
-            name,
-            amount,
-            operation=operation,
-            note=text,
-            allow_negative=allow_negative,
-            force=force,
-        )
-        return credited, await session.accounts.show(name)
+    check_note(text)
+    body = {"amount": format_amount(amount), "note": text, "allow_negative": allow_negative, "force": force}
 
-    credited, account = change(settings, work)
-    if credited.status == "repeated":
-        note(f"operation {operation} was done before, with {format_amount(credited.amount)}; nothing was changed")
-    form = account.json_form()
+    async def work(admin: AdminRequests) -> tuple[AdminReply, dict[str, Any]]:
+        path = ("accounts", name, "credits")
+        reply = await admin.send("POST", *path, body=body, operation=operation or new_operation())
+        return reply, await admin.get("accounts", name)
+
+    reply, form = ask(settings, work)
+    if reply.is_repeat:
+        note(f"operation {operation} was done before, with {reply.document['amount']}; nothing was changed")
     if as_json:
-        form |= {"credited": format_amount(amount), "repeated": credited.status == "repeated"}
+        form |= {"credited": format_amount(amount), "repeated": reply.is_repeat}
     print_record(form, as_json=as_json)
 
 
@@ -129,16 +116,20 @@ def refund(
 ) -> None:
     """Give back AMOUNT of what a request was charged; without AMOUNT all that is left of it."""
 
-    async def work(session: Session) -> tuple[Refunded, Account]:
-        refunded = await session.money.refund(session.actor, name, request_id, amount, operation=operation, note=text)
-        return refunded, await session.accounts.show(name)
+    check_note(text)
+    body = {"request_id": request_id, "note": text, **written({"amount": amount})}
 
-    refunded, account = change(settings, work)
-    repeated = refunded.status == "repeated"
-    if repeated:
-        note(f"operation {operation} was done before, with {format_amount(refunded.amount)}; nothing was changed")
-    given = {"refunded": format_amount(refunded.amount), "operation": refunded.operation, "repeated": repeated}
-    print_record(account.json_form() | given, as_json=as_json)
+    async def work(admin: AdminRequests) -> tuple[AdminReply, dict[str, Any]]:
+        path = ("accounts", name, "refunds")
+        reply = await admin.send("POST", *path, body=body, operation=operation or new_operation())
+        return reply, await admin.get("accounts", name)
+
+    reply, form = ask(settings, work)
+    refunded = reply.document
+    if reply.is_repeat:
+        note(f"operation {operation} was done before, with {refunded['amount']}; nothing was changed")
+    given = {"refunded": refunded["amount"], "operation": refunded["operation"], "repeated": reply.is_repeat}
+    print_record(form | given, as_json=as_json)
 
 
 @command.command()
@@ -148,17 +139,15 @@ def refund(
 @click.option("--tpm", type=COUNT, metavar="N", help="Tokens per minute.")
 @click.option("--concurrency", type=COUNT, metavar="N", help="Calls at the same time.")
 @click.option("--monthly", type=AMOUNT, metavar="AMOUNT", help="The most that calls may cost in a calendar month.")
+@click.option("--max-session-cost", type=AMOUNT, metavar="AMOUNT", help="The most that a session may cost in a day.")
 @click.option("--clear", type=NAMES, metavar="LIMIT,…", help="Remove these limits: names of the options.")
 @remotable
 def limit(settings: Settings, name: str, clear: list[str] | None, as_json: bool, **limits: Unpack[Limits]) -> None:
     """Set what ACCOUNT may use: its credit line, and limits beside those of its group."""
     if not clear and all(value is None for value in limits.values()):
         raise click.UsageError("name a limit to set or to clear")
-
-    async def work(session: Session) -> Account:
-        return await session.money.limit(session.actor, name, clear=clear or (), **limits)
-
-    _show(change(settings, work), as_json=as_json)
+    body = cleared(clear or (), limits, known=FIELDS, what="no limit of an account")
+    print_record(ask(settings, lambda admin: admin.patch("accounts", name, "limits", body=body)), as_json=as_json)
 
 
 @command.command()
@@ -180,15 +169,14 @@ def price(
     """Give ACCOUNT a price of its own for MODEL, from the next call on."""
     if (amounts is not None) + (factor is not None) + clear != 1:
         raise click.UsageError("name one of --set, --factor and --clear")
-    own = None if clear else OwnPrice(NANO if factor is None else factor, tuple(sorted((amounts or {}).items())))
-
-    async def work(session: Session) -> Account:
-        before = await session.accounts.show(name)
-        # The price of a model that is gone can still be removed, also if its name is an alias of another now.
-        known = model if clear and model in before.prices else known_models(settings, [model])[0]
-        return await session.account_prices.set(session.actor, name, known, own)
-
-    _show(change(settings, work), as_json=as_json)
+    path = ("accounts", name, "prices", model)
+    if clear:
+        print_record(ask(settings, lambda admin: admin.delete(*path)), as_json=as_json)
+        return
+    body: dict[str, Any] = {"factor": format_amount(factor)} if factor is not None else {}
+    if amounts is not None:
+        body["amounts"] = {unit: format_amount(amount) for unit, amount in amounts.items()}
+    print_record(ask(settings, lambda admin: admin.put(*path, body=body)), as_json=as_json)
 
 
 @command.command()
@@ -196,7 +184,7 @@ def price(
 @remotable
 def disable(settings: Settings, name: str, as_json: bool) -> None:
     """Refuse every further call of the account."""
-    _show(change(settings, lambda session: session.account_admin.disable(session.actor, name)), as_json=as_json)
+    print_record(ask(settings, lambda admin: admin.post("accounts", name, "disable")), as_json=as_json)
 
 
 @command.command()
@@ -204,7 +192,7 @@ def disable(settings: Settings, name: str, as_json: bool) -> None:
 @remotable
 def enable(settings: Settings, name: str, as_json: bool) -> None:
     """Undo `disable`."""
-    _show(change(settings, lambda session: session.account_admin.enable(session.actor, name)), as_json=as_json)
+    print_record(ask(settings, lambda admin: admin.post("accounts", name, "enable")), as_json=as_json)
 
 
 @command.command()
@@ -213,8 +201,8 @@ def enable(settings: Settings, name: str, as_json: bool) -> None:
 @remotable
 def move(settings: Settings, name: str, group: str, as_json: bool) -> None:
     """Put the account into GROUP of the configuration; the next request is judged by it."""
-    known_group(settings, group)
-    _show(change(settings, lambda session: session.account_admin.move(session.actor, name, group)), as_json=as_json)
+    body = {"group": group}
+    print_record(ask(settings, lambda admin: admin.post("accounts", name, "move", body=body)), as_json=as_json)
 
 
 @command.command()
@@ -223,13 +211,8 @@ def move(settings: Settings, name: str, group: str, as_json: bool) -> None:
 @remotable
 def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
     """Allow MODELs to the account, regardless of its group; undoes `deny`."""
-    _rule(
-        settings,
-        name,
-        models,
-        lambda session, names: session.account_admin.allow(session.actor, name, names),
-        as_json=as_json,
-    )
+    body = {"models": list(models)}
+    print_record(ask(settings, lambda admin: admin.post("accounts", name, "allow", body=body)), as_json=as_json)
 
 
 @command.command()
@@ -238,31 +221,10 @@ def allow(settings: Settings, name: str, models: tuple[str, ...], as_json: bool)
 @remotable
 def deny(settings: Settings, name: str, models: tuple[str, ...], as_json: bool) -> None:
     """Deny MODELs to the account, regardless of its group; undoes `allow`."""
-    _rule(
-        settings,
-        name,
-        models,
-        lambda session, names: session.account_admin.deny(session.actor, name, names),
-        as_json=as_json,
-    )
+    body = {"models": list(models)}
+    print_record(ask(settings, lambda admin: admin.post("accounts", name, "deny", body=body)), as_json=as_json)
 
 
-def _rule(
-    settings: Settings,
-    name: str,
-    models: tuple[str, ...],
-    rule: Callable[[Session, list[str]], Awaitable[Account]],
-    *,
-    as_json: bool,
-) -> None:
-    async def work(session: Session) -> Account:
-        account = await session.accounts.show(name)
-        # A model that is gone from the configuration can still be taken off an account's lists.
-        names = known_models(settings, models, also={*account.allowed, *account.denied})
-        return await rule(session, names)
-
-    _show(change(settings, work), as_json=as_json)
-
-
-def _show(account: Account, *, as_json: bool) -> None:
-    print_record(account.json_form(), as_json=as_json)
+def new_operation() -> str:
+    """A name for a movement of money that has none."""
+    return f"cli-{secrets.token_hex(12)}"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
-from msgspec import Struct
 
+from gateway.cli.admin_requests import AdminReply, AdminRequests
 from gateway.cli.output import note
 from gateway.cli.root import Failure
 from gateway.cli.server_option import PREFIX, Server
@@ -18,33 +19,22 @@ from gateway.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Upstream
 
-PAGE = 1000  # objects on a page
+T = TypeVar("T")
 TIMEOUTS = Timeouts(connect=10.0, first_byte=330.0, idle=60.0, total=600.0)  # an audit may take five minutes
 NO_ROUTE = ("unknown_url", "method_not_allowed")
 UNKNOWN_FIELD = "unknown_parameter"
 
 
 class ServerError(Failure):
-    """An error that the server answered, with the document of the answer."""
+    """An error that the server answered, with its status, and the document of the answer."""
 
-    def __init__(self, message: str, document: Mapping[str, Any]) -> None:
+    def __init__(self, message: str, status: int, document: Mapping[str, Any]) -> None:
         super().__init__(message)
+        self.status = status
         self.document = document
 
 
-class Reply(Struct, frozen=True):
-    """The document of an answer, and its headers, with names in lower case."""
-
-    document: Any
-    headers: Mapping[str, str]
-
-    @property
-    def is_repeat(self) -> bool:
-        """Whether the operation was done before."""
-        return self.headers.get("idempotent-replayed") == "true"
-
-
-class AdminClient:
+class AdminClient(AdminRequests):
     """Requests with one token to one server. A request is never sent twice."""
 
     def __init__(self, server: Server) -> None:
@@ -58,25 +48,6 @@ class AdminClient:
         """Close the connections."""
         await self._upstream.close()
 
-    async def get(self, *path: str, **query: Any) -> Any:
-        """The document at a path; each part is percent-encoded."""
-        return (await self.send("GET", *path, query=query)).document
-
-    async def post(self, *path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """The document of the answer to a POST."""
-        return (await self.send("POST", *path, body=body)).document
-
-    async def pages(self, *path: str, most: int | None = None, **query: Any) -> list[Any]:
-        """The objects of all pages of a list, or the first `most` of them."""
-        found: list[Any] = []
-        cursor: str | None = ""
-        while cursor is not None and (most is None or len(found) < most):
-            limit = PAGE if most is None else min(PAGE, most - len(found))
-            page = await self.get(*path, **query, limit=limit, cursor=cursor or None)
-            found += page["data"]
-            cursor = page["next_cursor"]
-        return found
-
     async def send(
         self,
         method: str,
@@ -84,11 +55,8 @@ class AdminClient:
         query: Mapping[str, Any] | None = None,
         body: Mapping[str, Any] | None = None,
         operation: str = "",
-    ) -> Reply:
-        """The answer; Failure for every other outcome, ServerError if the server says why.
-
-        Parameters of the query that are None are left out.
-        """
+    ) -> AdminReply:
+        """The answer; Failure for every other outcome, ServerError if the server says why."""
         given = {name: value for name, value in (query or {}).items() if value is not None}
         where = (
             PREFIX + "".join(f"/{quote(part, safe='@')}" for part in path) + (f"?{urlencode(given)}" if given else "")
@@ -98,7 +66,7 @@ class AdminClient:
         if status < 300 and document is not None:
             if headers.get("x-gateway-unconfirmed") == "true":
                 note("done, but the store could not confirm that it is on its disk; look whether it holds")
-            return Reply(document, headers)
+            return AdminReply(document, headers)
         raise await self._failure(status, document)
 
     async def _exchange(
@@ -136,7 +104,7 @@ class AdminClient:
         if code in NO_ROUTE or code == UNKNOWN_FIELD:
             version = await self._version()
             return Failure(f"the server {url} (version {version}) does not know this command: {message}")
-        return ServerError(message, document)
+        return ServerError(message, status, document)
 
     async def _version(self) -> str:
         """The version of the server; `unknown` if it does not say."""
@@ -173,3 +141,16 @@ def _unsure(method: str, operation: str) -> str:
     if operation:
         return f"; it may be done: repeat it with --id {operation}, which moves the money only once"
     return "" if method == "GET" else "; it may be done: look before you repeat it"
+
+
+def over_server(server: Server, work: Callable[[AdminClient], Awaitable[T]]) -> T:
+    """Do `work` with a client."""
+
+    async def with_client() -> T:
+        client = AdminClient(server)
+        try:
+            return await work(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(with_client())

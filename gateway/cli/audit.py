@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.admin.ledger_audit import audit_ledger
 from gateway.cli.configuration import archive_option
-from gateway.cli.output import note, print_json, print_table
+from gateway.cli.output import Progress, note, print_json, print_table
 from gateway.cli.root import explained
 from gateway.cli.server_option import only_here, remotable
-from gateway.cli.session import Session, either, run
-from gateway.config.settings import Settings
-from gateway.database.existing import history_database
-from gateway.errors import DatabaseUnavailable
-from gateway.ledger import AuditReport
+from gateway.cli.session import either, run
+from gateway.cli.values import WholeNumber
 
 if TYPE_CHECKING:
     from gateway.cli.admin_client import AdminClient
+    from gateway.cli.store_session import StoreSession
+    from gateway.config.settings import Settings
     from gateway.database.engine import Database
+    from gateway.ledger import AuditReport
 
 # What is printed of each list of the report: its title, and the columns.
 TABLES = {
@@ -30,14 +29,21 @@ TABLES = {
     "overdrawn": ("Overdrawn, as late lines or lines of older versions explain", ("account", "amount")),
     "late": ("Charged after the hold was lost", ("account", "request_id", "line", "amount")),
     "uncollected": ("Not collected, because the money was not there", ("account", "lines", "amount")),
+    "superseded": (
+        "Superseded: the store has lost them, and nothing has booked them again",
+        ("id", "account", "line", "kind", "request_id", "amount", "at"),
+    ),
+    "changes": ("Changes that the store has lost", ("at", "action", "object", "account")),
 }
+
+FAULTS = ("mismatches", "unreachable", "superseded_lines", "lost_changes")
 
 
 @click.command()
 @click.argument("account", required=False)
 @click.option(
     "--expect-accounts",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="N",
     help="The least number of accounts of the store; by default the largest that was seen from this data directory.",
 )
@@ -52,7 +58,7 @@ def command(
     archives: tuple[Path, ...],
     as_json: bool,
 ) -> None:
-    """Compare the ledger of ACCOUNT, or of all, with the balances; exit status 1 at a mismatch or one out of reach."""
+    """Compare the ledger of ACCOUNT, or of all, with the balances; exit status 1 if something is wrong."""
     only_here(archive=archives, expect_accounts=expect_accounts)
 
     async def there(client: AdminClient) -> dict[str, Any]:
@@ -60,8 +66,9 @@ def command(
         del form["clean"]
         return form
 
-    async def work(session: Session) -> dict[str, Any]:
-        return (await _audit_both(session, account, expect_accounts, archives)).json_form()
+    async def work(session: StoreSession) -> dict[str, Any]:
+        with Progress() as progress:
+            return (await _audit_both(session, account, expect_accounts, archives, progress)).json_form()
 
     form = either(lambda: run(settings, work), there)
     if as_json:
@@ -77,29 +84,50 @@ def command(
         note(f"busy, so their holds and keys were not compared: {', '.join(form['moving'])}")
     if form["unreachable"]:
         note(f"not audited, their server is away: {', '.join(form['unreachable'])}")
-    ctx.exit(1 if form["mismatches"] or form["unreachable"] else 0)
+    if form["superseded_lines"]:
+        note(f"superseded lines: {form['superseded_lines']}; see `gateway superseded list`")
+    if form["lost_changes"]:
+        note(f"lost changes: {form['lost_changes']}; repeat them, then `gateway superseded acknowledge --all`")
+    ctx.exit(1 if any(form[name] for name in FAULTS) else 0)
 
 
 async def _audit_both(
-    session: Session, account: str | None, expect_accounts: int | None, archives: Sequence[Path]
+    session: StoreSession,
+    account: str | None,
+    expect_accounts: int | None,
+    archives: Sequence[Path],
+    progress: Progress,
 ) -> AuditReport:
-    report = await audit_ledger(session, account, expect_accounts=expect_accounts, archives=archives, warn=note)
+    from gateway.database.existing import history_database
+    from gateway.errors import DatabaseUnavailable
+    from gateway.ledger.audit_report import STORE, Mismatch
+    from gateway.services.ledger_audit import audit_ledger
+
+    report = await audit_ledger(
+        session, account, expect_accounts=expect_accounts, archives=archives, warn=note, progress=progress
+    )
     try:
         with history_database(session.settings) as database:
             if database is not None:
-                report.add(await _audit_history(session, database, account))
+                report.add(await _audit_history(session, database, account, progress))
+            elif report.left_lines:
+                # Nothing is left of them to compute or to add up: without this, the audit would call that clean.
+                lines = f"{report.left_lines} lines that left the store"
+                report.mismatches.append(Mismatch(account or STORE, "history missing", lines, "no database"))
     except DatabaseUnavailable as error:
         note(f"the history was not audited: {explained(error)}")
         report.unreachable.append("database")
     return report
 
 
-async def _audit_history(session: Session, database: Database, account: str | None) -> AuditReport:
+async def _audit_history(
+    session: StoreSession, database: Database, account: str | None, progress: Progress
+) -> AuditReport:
     from gateway.history.audit import audit_history
     from gateway.history.sql_thread import SqlThread
 
     with closing(SqlThread()) as sql:
-        return await audit_history(session.store, database, sql, account)
+        return await audit_history(session.store, database, sql, account, progress=progress)
 
 
 def _print_tables(form: dict[str, Any]) -> None:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gateway.cli.ask import ask
 from gateway.cli.output import print_rows
-from gateway.cli.people_session import PeopleSession, run_people
 from gateway.cli.server_option import remotable
-from gateway.cli.values import PAST
-from gateway.config.settings import Settings
+from gateway.cli.values import PAST, WholeNumber
 
 if TYPE_CHECKING:
-    from gateway.admin.audit_event import AuditEvent
+    from gateway.config.settings import Settings
 
 COLUMNS = ("at", "actor", "action", "object", "account", "before", "after", "address")
 MOST = 1000
@@ -26,7 +25,7 @@ MOST = 1000
 @click.option("--object", "object_", default="", metavar="WHAT", help="`KIND:ID` such as account:acme, or a kind.")
 @click.option("--account", default="", metavar="A", help="What belongs to this account.")
 @click.option(
-    "--limit", type=click.IntRange(1, MOST), default=100, show_default=True, metavar="N", help="The newest N events."
+    "--limit", type=WholeNumber(1, MOST), default=100, show_default=True, metavar="N", help="The newest N events."
 )
 @remotable
 def command(
@@ -34,7 +33,11 @@ def command(
 ) -> None:
     """Who changed what, newest first."""
 
-    async def work(session: PeopleSession) -> list[AuditEvent]:
-        return await session.events(since=since, actor=actor, object_=object_, account=account, limit=limit)
-
-    print_rows(COLUMNS, [event.json_form() for event in run_people(settings, work)], as_json=as_json)
+    query = {
+        "since": since.isoformat() if since else None,
+        "actor": actor or None,
+        "object": object_ or None,
+        "account": account or None,
+    }
+    found = ask(settings, lambda admin: admin.pages("audit-trail", most=limit, **query))
+    print_rows(COLUMNS, found, as_json=as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from gateway.cli.configuration import config_path
+from gateway.cli.configuration import config_path, read_settings
 from gateway.cli.output import note, print_json
 from gateway.cli.server_option import remotable_unread
 from gateway.cli.session import either
-from gateway.config.toml_reader import SettingsProblem
+from gateway.config.toml_reader import SettingsError, SettingsProblem
 
 if TYPE_CHECKING:
     from gateway.cli.admin_client import AdminClient
@@ -29,10 +30,13 @@ def command(ctx: click.Context, /, config: Path | None, demo: bool, offline: boo
     """Validate the configuration, the plugins and the store; name file and key of each problem."""
 
     def here() -> Any:
-        from gateway.admin.configuration_check import CheckOptions, check_configuration
+        from gateway.setup.configuration_check import CheckOptions, check_configuration
 
         logging.getLogger("gateway").addHandler(logging.NullHandler())  # the findings say it, once
         file = None if demo and config is None else config_path(config)
+        if not offline:
+            with contextlib.suppress(SettingsError):  # a finding of the check
+                read_settings(config, demo=demo)  # finishes an interrupted restore
         options = CheckOptions(demo=demo, offline=offline, force=force)
         return msgspec.to_builtins(asyncio.run(check_configuration(file, options)))
 

@@ -15,13 +15,14 @@ from gateway.cli.configuration import configured
 from gateway.cli.history_database import existing_database
 from gateway.cli.output import note, print_json, print_record, print_rows, print_table
 from gateway.cli.server_option import remotable
-from gateway.cli.session import Session, change, either, run
+from gateway.cli.session import change, either, run
 from gateway.cli.values import PAST
 from gateway.config.secret import Secret
-from gateway.config.settings import Settings
 
 if TYPE_CHECKING:
     from gateway.cli.admin_client import AdminClient
+    from gateway.cli.store_session import StoreSession
+    from gateway.config.settings import Settings
     from gateway.database.engine import Database
     from gateway.history.copying import Copied
 
@@ -39,7 +40,7 @@ def command() -> None:
 def attach(settings: Settings, as_json: bool) -> None:
     """Let the store and this database belong together, whatever either of them knew before."""
 
-    async def work(session: Session) -> dict[str, str]:
+    async def work(session: StoreSession) -> dict[str, str]:
         from gateway.history import binding
         from gateway.history.sql_thread import SqlThread
 
@@ -73,7 +74,7 @@ def import_archive(settings: Settings, files: tuple[Path, ...], as_json: bool) -
 @configured
 def rebuild(settings: Settings, as_json: bool) -> None:
     """Compute the sums of usage again from the lines in the database."""
-    from gateway.history.rebuild import rebuild_rollups
+    from gateway.history.rollups import rebuild_rollups
 
     with existing_database(settings) as database:
         lines = rebuild_rollups(database)
@@ -88,7 +89,7 @@ def rebuild(settings: Settings, as_json: bool) -> None:
 def copy(settings: Settings, target: str, as_json: bool) -> None:
     """Copy the history into an empty PostgreSQL database, and let the store use that one."""
 
-    async def work(session: Session) -> Copied:
+    async def work(session: StoreSession) -> Copied:
         from gateway.history import binding
         from gateway.history.copying import copy_history
         from gateway.history.exclusive import importers_waiting
@@ -140,7 +141,7 @@ def refusals(
 def state(settings: Settings, as_json: bool) -> None:
     """How far the database is behind the store, and which accounts cannot be imported; exit status 1 if any cannot."""
 
-    async def work(session: Session) -> dict[str, Any]:
+    async def work(session: StoreSession) -> dict[str, Any]:
         from gateway.admin.history_state import read_history_state
         from gateway.history.sql_thread import SqlThread
 

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gateway.cli.root import Failure
-from gateway.config.settings import Settings
 from gateway.database.existing import history_database
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.refund import ArchivedCharge
-from gateway.ledger.scripts import Links
+from gateway.store.links import Links
 
 if TYPE_CHECKING:
+    from gateway.config.settings import Settings
     from gateway.database.engine import Database
 
 NO_DATABASE = "there is no database yet: `gateway serve` makes it"
@@ -38,6 +38,6 @@ async def find_archived_charge(
     with history_database(settings) as database:
         if database is None:
             return None
-        from gateway.history.charges import archived_charge
+        from gateway.history.reader import archived_charge
 
         return archived_charge(database, account, request_id, checkpoint)

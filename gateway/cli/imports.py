@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,18 +10,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from gateway.accounts.keys import NewKey
-from gateway.admin.imports.plan import Imported
+from gateway.accounts.key_record import CreatedKey
 from gateway.cli.configuration import json_option
 from gateway.cli.output import note, print_json, print_table
 from gateway.cli.people_session import PeopleSession, run_people
+from gateway.cli.private_csv import private_csv
 from gateway.cli.root import Failure
 from gateway.cli.server_option import remotable
-from gateway.cli.session import Session, change, either, run
-from gateway.config.settings import Settings
+from gateway.cli.session import change, either, run
+from gateway.imports.plan import Imported
 
 if TYPE_CHECKING:
     from gateway.cli.admin_client import AdminClient
+    from gateway.cli.store_session import StoreSession
+    from gateway.config.settings import Settings
+    from gateway.people.people import People
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -51,8 +52,8 @@ def accounts(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> No
     """Create and change accounts, and book credits."""
     content = file.read_bytes()
 
-    async def work(session: Session) -> Imported:
-        from gateway.admin.imports.accounts import AccountImport
+    async def work(session: StoreSession) -> Imported:
+        from gateway.imports.accounts import AccountImport
 
         return await AccountImport.of(session).run(session.actor, file.name, content, dry_run=dry_run)
 
@@ -73,13 +74,21 @@ def keys(settings: Settings, file: Path, dry_run: bool, out: Path | None, as_jso
     """Create and change API keys; new ones are written to --out, once."""
     content = file.read_bytes()
 
-    async def work(session: Session) -> Imported:
-        from gateway.admin.imports.keys import KeyImport
+    async def work(session: StoreSession) -> Imported:
+        return await _import_keys(session, None, file.name, content, out, dry_run=dry_run)
 
-        await session.check_pepper()
-        with _new_keys(out if not dry_run else None) as on_new:
-            importing = KeyImport.of(session)
-            return await importing.run(session.actor, file.name, content, dry_run=dry_run, on_new=on_new)
+    async def with_people(session: PeopleSession) -> Imported:
+        done = await _import_keys(session.store, session.people, file.name, content, out, dry_run=dry_run)
+        if not dry_run:
+            await session.store.note_unconfirmed()
+        return done
+
+    def here() -> Imported:
+        from gateway.imports.key_owners import names_users
+
+        if names_users(content):
+            return run_people(settings, with_people)
+        return (run if dry_run else change)(settings, work)
 
     async def there(client: AdminClient) -> Imported:
         from gateway.cli.admin_client import ServerError
@@ -93,29 +102,41 @@ def keys(settings: Settings, file: Path, dry_run: bool, out: Path | None, as_jso
             _write_keys(form, on_new)
         return msgspec.convert(form, Imported)
 
-    _print(either(lambda: (run if dry_run else change)(settings, work), there), as_json=as_json)
+    _print(either(here, there), as_json=as_json)
+
+
+async def _import_keys(
+    session: StoreSession, people: People | None, name: str, content: bytes, out: Path | None, *, dry_run: bool
+) -> Imported:
+    from gateway.imports.keys import KeyImport
+
+    with _new_keys(out if not dry_run else None) as on_new:
+        importing = KeyImport.of(session, people)
+        return await importing.run(session.actor, name, content, dry_run=dry_run, on_new=on_new)
 
 
 @command.command()
 @_file
 @remotable
 def users(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> None:
-    """Create and change users and their memberships."""
+    """Create and change users, their memberships and their budgets as members."""
     content = file.read_bytes()
 
     async def work(session: PeopleSession) -> Imported:
-        from gateway.admin.imports.users import UserImport
+        from gateway.imports.users import UserImport
 
-        return await UserImport.of(session.people, session.store).run(
-            session.actor, file.name, content, dry_run=dry_run
-        )
+        importing = UserImport.of(session.people, session.store)
+        done = await importing.run(session.actor, file.name, content, dry_run=dry_run)
+        if not dry_run:
+            await session.store.note_unconfirmed()
+        return done
 
     done = either(
         lambda: run_people(settings, work), lambda client: _send(client, "users", file, content, dry_run=dry_run)
     )
     _print(done, as_json=as_json)
     if done.create and not dry_run:
-        note("new users cannot sign in yet: `gateway users link EMAIL` gives each a link")
+        note(f"new users cannot sign in yet: `gateway users links --from {file} --out LINKS.csv` makes links for them")
 
 
 @command.command()
@@ -126,7 +147,7 @@ def users(settings: Settings, file: Path, dry_run: bool, as_json: bool) -> None:
 @json_option
 def litellm(file: Path, out: Path | None, as_json: bool) -> None:
     """Turn the config.yaml of LiteLLM into a configuration of the gateway."""
-    from gateway.admin.imports.litellm import convert
+    from gateway.setup.litellm import convert
 
     done = convert(_document(file))
     if out is not None:
@@ -157,43 +178,20 @@ def _document(file: Path) -> Any:
 
 
 @contextmanager
-def _new_keys(out: Path | None) -> Iterator[Callable[[NewKey], None] | None]:
+def _new_keys(out: Path | None) -> Iterator[Callable[[CreatedKey], None] | None]:
     """Writes each new key to a new file of mode 0600, which is removed if it stays without a key."""
     if out is None:
         yield None
         return
-    try:
-        descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        raise Failure(f"{out} exists already; its keys are not to be lost") from None
-    written = 0
-    with os.fdopen(descriptor, "w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(("account", "name", "id", "key"))
-
-        def write(key: NewKey) -> None:
-            nonlocal written
-            written += 1
-            writer.writerow((key.account, key.name, key.id, key.text))
-            file.flush()
-            os.fsync(descriptor)
-
-        try:
-            yield write
-        except BaseException:
-            if written:
-                note(f"the import stopped; keys made before: {written}, they are in {out}")
-            raise
-        finally:
-            if not written:
-                out.unlink()
+    with private_csv(out, ("account", "name", "id", "key"), what="keys", work="import") as write:
+        yield lambda key: write((key.account, key.name, key.id, key.text))
 
 
-def _write_keys(document: Mapping[str, Any], on_new: Callable[[NewKey], None] | None) -> None:
+def _write_keys(document: Mapping[str, Any], on_new: Callable[[CreatedKey], None] | None) -> None:
     """Write the new keys of an answer, which may be an error, too."""
     for key in document.get("keys", ()):
         assert on_new is not None, "the server makes keys only if they can be written"
-        on_new(NewKey(key["key"], key["id"], key["account"], key["name"]))
+        on_new(CreatedKey(key["key"], key["id"], key["account"], key["name"]))
 
 
 async def _send(client: AdminClient, kind: str, file: Path, content: bytes, *, dry_run: bool) -> Imported:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import click
 
-from gateway.admin.configuration_check import CheckOptions, check_configuration
-from gateway.admin.first_configuration import first_configuration
-from gateway.admin.found_providers import find_providers
-from gateway.admin.offered_providers import offers
 from gateway.cli.configuration import json_option
 from gateway.cli.output import note, print_json
 from gateway.cli.root import Failure
 from gateway.config.loader import CONFIG_PLACES
+from gateway.setup.configuration_check import CheckOptions, check_configuration
+from gateway.setup.first_configuration import first_configuration
+from gateway.setup.found_providers import find_providers
+from gateway.setup.offered_providers import offers
 
 LAST_WORDS = """\
 {config} is written. Next: {serve}

@@ -1,21 +1,24 @@
-"""`gateway keys`: create · list · show · edit · rotate · revoke."""
+"""`gateway keys`: create · list · find · addresses · show · edit · rotate · revoke."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
-from gateway.accounts.key_settings import KeyLimits
-from gateway.accounts.keys import KeyRecord, NewKey
-from gateway.cli.names import known_models
+from gateway.accounts.key_settings import CLEARABLE, KEY_SETTINGS, KeyLimits, Kind
+from gateway.cli.admin_requests import cleared, written
+from gateway.cli.ask import ask
+from gateway.cli.key_search import find_here, find_there, read_wanted
 from gateway.cli.output import note, print_json, print_record, print_rows
-from gateway.cli.people_session import PeopleSession, run_people
-from gateway.cli.server_option import remotable
-from gateway.cli.session import Session, change, run
+from gateway.cli.root import Failure
+from gateway.cli.server_option import current_server, remotable
+from gateway.cli.session import either, run
 from gateway.cli.values import AMOUNT, COUNT, DURATION, FUTURE, NAMES, PAST, PERIODS, NamesType
-from gateway.config.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
 
 COLUMNS = (
     "id",
@@ -36,6 +39,16 @@ COLUMNS = (
 )
 
 KEY_HEADERS = ("cost",)
+#: The type and the metavar of an option, by the kind of its setting.
+KINDS: dict[Kind, tuple[click.ParamType[Any], str | None]] = {
+    "count": (COUNT, "N"),
+    "amount": (AMOUNT, "AMOUNT"),
+    "period": (click.Choice(PERIODS), None),
+    "models": (NAMES, "M,…"),
+    "endpoints": (NAMES, "E,…"),
+    "networks": (NAMES, "CIDR,…"),
+    "moment": (FUTURE, "WHEN"),
+}
 
 
 class KeyHeaders(NamesType):
@@ -58,27 +71,11 @@ def command() -> None:
 
 def _settings(function: Any) -> Any:
     """The options of a key's settings, for `create` and `edit`."""
-    for option in reversed(
-        [
-            click.option("--name", metavar="N", help="What it is for."),
-            click.option("--rpm", type=COUNT, metavar="N", help="Requests per minute."),
-            click.option("--tpm", type=COUNT, metavar="N", help="Tokens per minute."),
-            click.option("--concurrency", type=COUNT, metavar="N", help="Calls at the same time."),
-            click.option("--models", type=NAMES, metavar="M,…", help="The only models it may use."),
-            click.option("--budget", type=AMOUNT, metavar="AMOUNT", help="What it may spend, in all or in a period."),
-            click.option("--every", type=click.Choice(PERIODS), help="The period of the budget, in UTC."),
-            click.option(
-                "--expires", type=FUTURE, metavar="WHEN", help="An RFC 3339 time, or a duration: 30d, 12h, 45m."
-            ),
-            click.option("--max-cost", type=AMOUNT, metavar="AMOUNT", help="The most that one call may hold."),
-            click.option("--endpoints", type=NAMES, metavar="E,…", help="The only endpoints it may call."),
-            click.option(
-                "--addresses", type=NAMES, metavar="CIDR,…", help="The only client addresses it may be used from."
-            ),
-        ]
-    ):
-        function = option(function)
-    return function
+    for setting in reversed(KEY_SETTINGS):
+        kind, metavar = KINDS[setting.kind]
+        option = f"--{setting.name.replace('_', '-')}"
+        function = click.option(option, type=kind, metavar=metavar, help=setting.help)(function)
+    return click.option("--name", metavar="N", help="What it is for.")(function)
 
 
 @command.command()
@@ -90,7 +87,6 @@ def _settings(function: Any) -> Any:
     metavar="cost",
     help="Headers that its answers have whatever [server] response_headers says. A key can ask for cost.",
 )
-@click.option("--show-cost", is_flag=True, help="The old name of --response-headers cost.")
 @click.option(
     "--user", "email", metavar="EMAIL", help="The member of ACCOUNT whose key it is; without it, a service key."
 )
@@ -101,21 +97,15 @@ def create(
     name: str | None,
     email: str | None,
     response_headers: list[str] | None,
-    show_cost: bool,
     as_json: bool,
     **limits: Unpack[KeyLimits],
 ) -> None:
     """Make a key and print it, alone, once: nobody can show it again."""
-    if show_cost:
-        note("--show-cost is an old name that the next release refuses; use --response-headers cost")
-    if (models := limits.get("models")) is not None:
-        limits["models"] = known_models(settings, models)
-    options = {"name": name or "", "show_cost": show_cost or bool(response_headers), **limits}
-    if email is None:
-        key = change(settings, lambda session: session.create_key(session.actor, account, **options))
-    else:
-        key = run_people(settings, lambda session: session.create_key(email, account, **options))
-    _print_new(key, key.json_form(), as_json=as_json)
+    body = written({"name": name or "", **limits})
+    if response_headers:
+        body["response_headers"] = response_headers
+    path = ("accounts", account, "keys") if email is None else ("accounts", account, "members", email, "keys")
+    _print_new(ask(settings, lambda admin: admin.post(*path, body=body)), as_json=as_json)
 
 
 @command.command("list")
@@ -127,18 +117,36 @@ def list_(settings: Settings, account: str | None, unused: datetime | None, emai
     """The keys of ACCOUNT, or of all accounts, oldest first."""
     if email is not None and unused is not None:
         raise click.UsageError("--user and --unused cannot be used together")
+    if email is not None:
+        of_user = ("accounts", account, "members", email, "keys") if account else ("users", email, "keys")
+        keys = ask(settings, lambda admin: admin.get(*of_user))["data"]
+    else:
+        path = ("accounts", account, "keys") if account else ("keys",)
+        since = unused.isoformat() if unused is not None else None
+        keys = ask(settings, lambda admin: admin.pages(*path, unused_since=since))
+    print_rows(COLUMNS, keys, as_json=as_json)
 
-    async def work(session: Session) -> list[KeyRecord]:
-        if unused is None:
-            return await session.keys.list(account)
-        return await session.key_editor.unused(account, unused)
 
-    async def of_user(session: PeopleSession) -> list[KeyRecord]:
-        user_id = await session.user_id(email or "")
-        return await session.people.member_keys.list(session.actor, user_id, account or "")
-
-    keys = run(settings, work) if email is None else run_people(settings, of_user)
-    print_rows(COLUMNS, [key.json_form() for key in keys], as_json=as_json)
+@command.command(context_settings={"ignore_unknown_options": True})  # the last characters of a key may be -abc
+@click.argument("text", required=False)
+@click.option(
+    "--pepper",
+    metavar="REF",
+    help="With --server: the pepper, as env:NAME or file:PATH, to look for a whole key by its hash.",
+)
+@remotable
+def find(settings: Settings, text: str | None, pepper: str | None, as_json: bool) -> None:
+    """The key that has this TEXT: a whole key, or its last four characters. Without TEXT it is read unseen."""
+    if pepper is not None and current_server() is None:
+        raise click.UsageError("--pepper goes with --server")
+    wanted = read_wanted(text)
+    keys = either(
+        lambda: run(settings, lambda session: find_here(session, wanted)),
+        lambda client: find_there(client, wanted, pepper),
+    )
+    if not keys:
+        raise Failure("no key has this text")
+    print_rows(COLUMNS, keys, as_json=as_json)
 
 
 @command.command()
@@ -146,7 +154,17 @@ def list_(settings: Settings, account: str | None, unused: datetime | None, emai
 @remotable
 def show(settings: Settings, key_id: str, as_json: bool) -> None:
     """One key, without its text."""
-    print_record(run(settings, lambda session: session.key_editor.show(key_id)).json_form(), as_json=as_json)
+    print_record(ask(settings, lambda admin: admin.get("keys", key_id)), as_json=as_json)
+
+
+@command.command()
+@click.argument("key_id")
+@remotable
+def addresses(settings: Settings, key_id: str, as_json: bool) -> None:
+    """The addresses that a key was used from, the last used first."""
+
+    found = ask(settings, lambda admin: admin.get("keys", key_id, "addresses"))
+    print_rows(("address", "first", "last"), found["data"], as_json=as_json)
 
 
 @command.command()
@@ -165,14 +183,8 @@ def edit(
     """Change the settings of a key; they hold for its next call."""
     if name is None and not clear and all(value is None for value in limits.values()):
         raise click.UsageError("name a setting to change or to clear")
-    if (models := limits.get("models")) is not None:
-        limits["models"] = known_models(settings, models)
-    names = [setting.replace("-", "_") for setting in clear or ()]
-
-    async def work(session: Session) -> KeyRecord:
-        return await session.key_changes.edit(session.actor, key_id, name=name, clear=names, **limits)
-
-    print_record(change(settings, work).json_form(), as_json=as_json)
+    body = cleared([setting.replace("-", "_") for setting in clear or ()], {"name": name, **limits}, known=CLEARABLE)
+    print_record(ask(settings, lambda admin: admin.patch("keys", key_id, body=body)), as_json=as_json)
 
 
 @command.command()
@@ -183,11 +195,10 @@ def edit(
 @remotable
 def rotate(settings: Settings, key_id: str, overlap: timedelta, as_json: bool) -> None:
     """Make a new key with the settings of KEY_ID, which expires after the overlap; print the new one, alone, once."""
-    rotated = change(settings, lambda session: session.rotate_key(session.actor, key_id, overlap=overlap))
-    expires = rotated.old.json_form()["expires"]
-    note(f"{key_id} expires at {expires}")
-    replaced = {"replaces": key_id, "old_expires": expires}
-    _print_new(rotated.new, rotated.new.json_form() | replaced, as_json=as_json)
+    body = {"overlap": int(overlap.total_seconds())}
+    form = ask(settings, lambda admin: admin.post("keys", key_id, "rotate", body=body))
+    note(f"{key_id} expires at {form['old_expires']}")
+    _print_new(form, as_json=as_json)
 
 
 @command.command()
@@ -195,14 +206,12 @@ def rotate(settings: Settings, key_id: str, overlap: timedelta, as_json: bool) -
 @remotable
 def revoke(settings: Settings, key_id: str, as_json: bool) -> None:
     """End a key, for good; it holds when the command returns."""
-    print_record(
-        change(settings, lambda session: session.key_admin.revoke(session.actor, key_id)).json_form(), as_json=as_json
-    )
+    print_record(ask(settings, lambda admin: admin.post("keys", key_id, "revoke")), as_json=as_json)
 
 
-def _print_new(key: NewKey, form: dict[str, Any], *, as_json: bool) -> None:
+def _print_new(form: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(form)
     else:
-        note(f"{key.id} of account {key.account}; keep the key, it is shown only now")
-        click.echo(key.text)
+        note(f"{form['id']} of account {form['account']}; keep the key, it is shown only now")
+        click.echo(form["key"])

@@ -10,16 +10,17 @@ import click
 from gateway.admin.models import health_forms, model_form
 from gateway.admin.price_list import price_terms
 from gateway.billing.price_terms import LIST_PRICES, PriceTerms
-from gateway.cli.output import print_json, print_rows, print_table
+from gateway.cli.output import cell, print_json, print_rows, print_table
 from gateway.cli.server_option import remotable
-from gateway.cli.session import Session, either, run
-from gateway.config.settings import Settings
+from gateway.cli.session import either, run
 from gateway.routing.circuit_sync import read_circuit_events
 
 if TYPE_CHECKING:
     from gateway.cli.admin_client import AdminClient
+    from gateway.cli.store_session import StoreSession
+    from gateway.config.settings import Settings
 
-COLUMNS = ("id", "endpoints", "provider", "model", "groups", "price", "price_version")
+COLUMNS = ("id", "endpoints", "provider", "model", "groups", "price", "price_version", "later_prices")
 
 
 HEALTH_COLUMNS = ("model", "provider", "credential", "upstream_model", "state", "cause", "until")
@@ -55,14 +56,20 @@ def command(settings: Settings, with_health: bool, account: str | None, as_json:
                 **record,
                 "provider": [target["provider"] for target in record["targets"]],
                 "model": [target["model"] for target in record["targets"]],
-                "price": record["price"] or "free",
+                "price": record["price"] or ("unreadable" if record.get("unreadable") else "free"),
+                "later_prices": [_later_text(price) for price in record["later_prices"]],
             }
             for record in records
         ),
     )
 
 
-async def _terms(session: Session, account: str) -> PriceTerms:
+def _later_text(price: dict[str, Any]) -> str:
+    amounts = {name: value for name, value in price.items() if name not in {"effective_from", "version"}}
+    return f"from {price['effective_from']}: {cell(amounts) if amounts else 'free'}"
+
+
+async def _terms(session: StoreSession, account: str) -> PriceTerms:
     return price_terms(session.settings, await session.accounts.show(account))
 
 

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from gateway.admin.actor import command_line
+from gateway.admin.actor import command_line, login_name
 from gateway.admin.notifications import Threshold, send_test
 from gateway.amounts import format_amount
 from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.server_option import remotable
-from gateway.cli.session import Session, change, either, login_name, run
-from gateway.cli.values import AMOUNT
-from gateway.config.settings import Settings
+from gateway.cli.session import change, either, run
+from gateway.cli.values import AMOUNT, WholeNumber
 from gateway.notifications.signatures import new_secret
 
 if TYPE_CHECKING:
     from gateway.cli.admin_client import AdminClient
+    from gateway.cli.store_session import StoreSession
+    from gateway.config.settings import Settings
 
 Rows = list[dict[str, Any]]
 
@@ -50,7 +51,7 @@ def test(ctx: click.Context, settings: Settings, as_json: bool) -> None:
 
 
 @command.command("list")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="Most of each state.")
+@click.option("--limit", type=WholeNumber(1, 10_000), default=100, show_default=True, help="Most of each state.")
 @remotable
 def list_(settings: Settings, limit: int, as_json: bool) -> None:
     """Deliveries that wait for an attempt, then those that were given up, with the reason."""
@@ -96,7 +97,7 @@ def threshold(settings: Settings, account: str, amount: int | None, clear: bool,
 
     changes = clear or amount is not None
 
-    async def work(session: Session) -> Threshold:
+    async def work(session: StoreSession) -> Threshold:
         if changes:
             return await session.notifications.set_threshold(session.actor, account, amount)
         return await session.notifications.threshold(session.actor, account)

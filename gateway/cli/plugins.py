@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.admin.plugin_reports import plugin_forms
 from gateway.cli.configuration import read_settings
 from gateway.cli.output import print_rows
 from gateway.cli.server_option import remotable_unread
@@ -18,6 +17,7 @@ from gateway.errors import GatewayError
 from gateway.plugin_template import PluginTemplate
 from gateway.plugins.loader import load_plugins
 from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events
+from gateway.setup.plugin_reports import plugin_forms
 from gateway.store import StoreSetupError
 
 if TYPE_CHECKING:

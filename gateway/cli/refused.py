@@ -12,13 +12,14 @@ from gateway.admin.refused_settlements import RefusedSettlements
 from gateway.cli.configuration import archive_option
 from gateway.cli.output import note, print_rows
 from gateway.cli.server_option import only_here, remotable
-from gateway.cli.session import Session, change, either, run
-from gateway.config.settings import Settings
+from gateway.cli.session import change, either, run
 from gateway.database.existing import history_database
 from gateway.ledger import LedgerLine
 
 if TYPE_CHECKING:
     from gateway.cli.admin_client import AdminClient
+    from gateway.cli.store_session import StoreSession
+    from gateway.config.settings import Settings
 
 COLUMNS = ("at", "request_id", "account", "key", "amount", "state")
 
@@ -33,7 +34,7 @@ def command() -> None:
 def list_(settings: Settings, as_json: bool) -> None:
     """What is in refused.jsonl; `open` can be booked, `booked` was charged meanwhile."""
 
-    async def work(session: Session) -> list[dict[str, Any]]:
+    async def work(session: StoreSession) -> list[dict[str, Any]]:
         return [found.json_form() for found in await _refused(session).all(session.actor)]
 
     async def there(client: AdminClient) -> list[dict[str, Any]]:
@@ -73,12 +74,12 @@ def book(
     ctx.exit(1 if left else 0)
 
 
-async def _book(session: Session, request_ids: Sequence[str], archives: Sequence[Path]) -> list[dict[str, Any]]:
+async def _book(session: StoreSession, request_ids: Sequence[str], archives: Sequence[Path]) -> list[dict[str, Any]]:
     done = await _refused(session).book(session.actor, request_ids or None, archives=archives)
     return [one.json_form() for one in done]
 
 
-def _refused(session: Session) -> RefusedSettlements:
+def _refused(session: StoreSession) -> RefusedSettlements:
     async def older(account: str, until: int, since: int) -> list[LedgerLine] | None:
         with history_database(session.settings) as database:
             if database is None:

@@ -10,12 +10,13 @@ from gateway.admin.configuration_reload import ConfigurationReload
 from gateway.cli.output import note, print_json
 from gateway.cli.root import Failure
 from gateway.cli.server_option import remotable
-from gateway.cli.session import Session, either, run
-from gateway.config.settings import Settings
+from gateway.cli.session import either, run
 from gateway.runtime.pid_file import ask_reload, running_pid
 
 if TYPE_CHECKING:
     from gateway.cli.admin_client import AdminClient
+    from gateway.cli.store_session import StoreSession
+    from gateway.config.settings import Settings
 
 
 @click.command()
@@ -29,7 +30,7 @@ def command(settings: Settings, force: bool, as_json: bool) -> None:
             raise Failure(f"no gateway runs on this machine with {settings.data_dir}")
         return run(settings, work)
 
-    async def work(session: Session) -> dict[str, Any]:
+    async def work(session: StoreSession) -> dict[str, Any]:
         reload = ConfigurationReload(session.store, session.outbox, ask_reload)
         return await reload.run(session.actor, settings, force=force)
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import closing
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 import click
 
-from gateway.admin.report_table import ReportTable
-from gateway.cli.history_session import HistorySession, run_history
+from gateway.admin.actor import Actor, command_line, login_name
+from gateway.cli.history_database import existing_database
 from gateway.cli.output import note, print_csv, print_json, print_table
 from gateway.cli.server_option import remotable
 from gateway.cli.session import either
 from gateway.cli.values import NAMES, PAST
-from gateway.config.settings import Settings
+from gateway.reports.report_table import ReportTable
 
 if TYPE_CHECKING:
+    from gateway.admin.transactions import Transactions
     from gateway.cli.admin_client import AdminClient
+    from gateway.config.settings import Settings
+
+
+T = TypeVar("T")
 
 
 class Filters(TypedDict, total=False):
@@ -30,6 +38,7 @@ class Filters(TypedDict, total=False):
     endpoint: list[str] | None
     outcome: list[str] | None
     tag: list[str] | None
+    session: list[str] | None
 
 
 def _filters(function: Any) -> Any:
@@ -62,7 +71,7 @@ def command(
     given = {name: values for name, values in filters.items() if isinstance(values, list)}
 
     async def work(session: HistorySession) -> Any:
-        from gateway.admin.reports import ReportQuery, Reports
+        from gateway.reports.reports import ReportQuery, Reports
 
         query = ReportQuery(since=since, until=until, group_by=group_by or (), filters=given, margin=margin)
         return (await Reports(session.transactions).report(session.actor, query)).json_form()
@@ -82,3 +91,24 @@ def command(
         return
     print_table(table.columns(), [*table.records(), table.total()] if document["group_by"] else [table.total()])
     note(f"from {document['from']} to {document['to']}")
+
+
+class HistorySession:
+    """What commands that read reports work with."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self.transactions = transactions
+        self.actor: Actor = command_line(login_name())
+
+
+def run_history(settings: Settings, work: Callable[[HistorySession], Awaitable[T]]) -> T:
+    """Open the database, do `work`, close it; Failure if there is none."""
+    with existing_database(settings) as database:
+        from gateway.admin.transactions import Transactions
+        from gateway.history.sql_thread import SqlThread
+
+        async def session() -> T:
+            with closing(SqlThread()) as sql:
+                return await work(HistorySession(Transactions(database, sql)))
+
+        return asyncio.run(session())

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gateway.cli.configuration import configured
-from gateway.cli.output import note, print_json, print_record, print_table
+from gateway.cli.output import Progress, note, print_json, print_record, print_table
 from gateway.cli.root import Failure
-from gateway.config.settings import Settings
 from gateway.runtime.pid_file import running_pid
 
 if TYPE_CHECKING:
     from gateway.backup.restore import Restored
+    from gateway.config.settings import Settings
 
 SUMS = ("deployment", "begun", "accounts", "keys", "lines", "history_lines", "journals", "pepper", "replaced")
 # What is printed of each list of what is undone: its title, and the columns.
@@ -41,7 +41,9 @@ def command(
 
     if pid := running_pid(settings.data_dir):
         raise Failure(f"the gateway runs (process {pid}): stop it first, on every machine")
-    done = asyncio.run(Restore(settings, folder, force=force, keep_database=keep_database).run())
+    with Progress() as progress:
+        work = Restore(settings, folder, force=force, keep_database=keep_database, progress=progress)
+        done = asyncio.run(work.run())
     form = done.json_form()
     if as_json:
         print_json(form)
@@ -68,7 +70,9 @@ def _note(done: Restored, *, keep_database: bool) -> None:
     if not done.pepper:
         note("the pepper of the store's keys is missing: no key works until it is in its place")
     if keep_database:
-        note("the importer sets the database's lines aside that the store has lost")
+        note("the importer sets lines aside that the store has lost; then see `gateway superseded list`")
+    if done.audit.superseded_lines:
+        note(f"superseded lines: {done.audit.superseded_lines}; see `gateway superseded list`")
     for mismatch in done.audit.mismatches:
         note(f"audit: {mismatch.account}: {mismatch.rule}: expected {mismatch.expected}, found {mismatch.found}")
     for name in done.audit.unreachable:

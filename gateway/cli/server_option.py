@@ -10,15 +10,16 @@ import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 from urllib.parse import urlsplit
 
 import click
 from msgspec import Struct
 
 from gateway.cli.configuration import config_option, demo_option, json_option, read_settings
-from gateway.config.secret import Secret
-from gateway.config.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
 
 P = ParamSpec("P")
 
@@ -57,10 +58,17 @@ def remotable(function: Callable[Concatenate[Settings, P], None]) -> Callable[..
     @remotable_unread
     @functools.wraps(function)
     def command(*args: Any, config: Path | None, demo: bool, **options: Any) -> None:
-        settings = Settings() if current_server() is not None else read_settings(config, demo=demo)
-        function(settings, *args, **options)
+        function(_settings(config, demo=demo), *args, **options)
 
     return command
+
+
+def _settings(config: Path | None, *, demo: bool) -> Settings:
+    if current_server() is None:
+        return read_settings(config, demo=demo)
+    from gateway.config.settings import Settings
+
+    return Settings()
 
 
 def remotable_unread(function: Callable[..., None]) -> Callable[..., None]:
@@ -137,6 +145,8 @@ def _read_token(reference: str | None) -> str:
         reference = text
     if not reference.startswith(REFERENCES):
         raise click.UsageError("--token is env:NAME or file:PATH: other users can read a command line")
+    from gateway.config.secret import Secret
+
     return _sendable(Secret.parse(reference).reveal())
 
 

@@ -11,12 +11,13 @@ import click
 from gateway.cli.history_database import existing_database
 from gateway.cli.output import note, print_csv, print_json, print_record, print_rows, print_table
 from gateway.cli.server_option import remotable
-from gateway.cli.session import Session, change, either, run
-from gateway.config.settings import Settings
+from gateway.cli.session import change, either, run
 
 if TYPE_CHECKING:
-    from gateway.admin.statements import Statements
     from gateway.cli.admin_client import AdminClient
+    from gateway.cli.store_session import StoreSession
+    from gateway.config.settings import Settings
+    from gateway.reports.statements import Statements
 
 SUMMARY = (
     "account", "month", "status", "number", "opening_balance", "correction", "credits", "adjustments", "refunds",
@@ -36,7 +37,7 @@ FINAL = ("number", "account", "month", "closing_balance", "fixed")
 def command(settings: Settings, name: str, month: str, output: str | None, as_json: bool) -> None:
     """The opening balance of a month, all movements, and the closing balance."""
 
-    async def work(session: Session) -> dict[str, Any]:
+    async def work(session: StoreSession) -> dict[str, Any]:
         async with _statements(session) as statements:
             return (await statements.statement(session.actor, name, month)).json_form()
 
@@ -63,7 +64,7 @@ def command(settings: Settings, name: str, month: str, output: str | None, as_js
 def list_command(settings: Settings, name: str, as_json: bool) -> None:
     """The final statements of ACCOUNT, the newest month first."""
 
-    async def work(session: Session) -> list[dict[str, Any]]:
+    async def work(session: StoreSession) -> list[dict[str, Any]]:
         async with _statements(session) as statements:
             return [one.json_form() for one in await statements.list(session.actor, name)]
 
@@ -75,12 +76,12 @@ def list_command(settings: Settings, name: str, as_json: bool) -> None:
 
 
 @asynccontextmanager
-async def _statements(session: Session) -> AsyncIterator[Statements]:
-    from gateway.admin.directory import StoreDirectory
-    from gateway.admin.statements import Statements
+async def _statements(session: StoreSession) -> AsyncIterator[Statements]:
+    from gateway.accounts.accounts import StoreDirectory
     from gateway.admin.transactions import Transactions
     from gateway.history import binding
     from gateway.history.sql_thread import SqlThread
+    from gateway.reports.statements import Statements
 
     with existing_database(session.settings) as database, closing(SqlThread()) as sql:
         if known := await binding.remembered(session.store):
@@ -89,8 +90,8 @@ async def _statements(session: Session) -> AsyncIterator[Statements]:
 
 
 def _print_file(form: Mapping[str, Any], output: str) -> None:
-    from gateway.admin.statement import CSV_COLUMNS, statement_of
-    from gateway.admin.statement_page import statement_page
+    from gateway.reports.statement import CSV_COLUMNS, statement_of
+    from gateway.reports.statement_page import statement_page
 
     statement = statement_of(form)
     if output == "csv":

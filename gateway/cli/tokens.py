@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
-from gateway.admin.actor import SCOPES
+from gateway.admin.actor import SCOPES, checked_scopes
+from gateway.cli.admin_requests import written
+from gateway.cli.ask import ask
 from gateway.cli.output import note, print_json, print_record, print_rows
-from gateway.cli.people_session import run_people
 from gateway.cli.server_option import remotable
 from gateway.cli.values import FUTURE, NAMES
-from gateway.config.settings import Settings
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
 
 COLUMNS = ("id", "name", "last4", "state", "scopes", "account", "created_by", "expires", "last_used")
 
@@ -31,23 +35,21 @@ def create(
     settings: Settings, name: str, scopes: list[str], account: str | None, expires: datetime | None, as_json: bool
 ) -> None:
     """Make a token and print it, alone, once: nobody can show it again."""
-    new = run_people(
-        settings,
-        lambda session: session.people.tokens.create(session.actor, name, scopes, account=account, expires=expires),
-    )
+    checked_scopes(scopes, account)
+    body = written({"name": name, "scopes": scopes, "account": account, "expires": expires})
+    new = ask(settings, lambda admin: admin.post("tokens", body=body))
     if as_json:
-        print_json(new.json_form())
+        print_json(new)
     else:
-        note(f"{new.record.id}; keep the token, it is shown only now")
-        click.echo(new.text)
+        note(f"{new['id']}; keep the token, it is shown only now")
+        click.echo(new["token"])
 
 
 @command.command("list")
 @remotable
 def list_(settings: Settings, as_json: bool) -> None:
     """All tokens, newest first."""
-    found = run_people(settings, lambda session: session.people.tokens.list(session.actor))
-    print_rows(COLUMNS, [token.json_form() for token in found], as_json=as_json)
+    print_rows(COLUMNS, ask(settings, lambda admin: admin.pages("tokens")), as_json=as_json)
 
 
 @command.command()
@@ -55,5 +57,4 @@ def list_(settings: Settings, as_json: bool) -> None:
 @remotable
 def revoke(settings: Settings, token_id: str, as_json: bool) -> None:
     """End a token, for good; it holds when the command returns."""
-    token = run_people(settings, lambda session: session.people.tokens.revoke(session.actor, token_id))
-    print_record(token.json_form(), as_json=as_json)
+    print_record(ask(settings, lambda admin: admin.post("tokens", token_id, "revoke")), as_json=as_json)

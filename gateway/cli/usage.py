@@ -9,24 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gateway.admin.directory import StoreDirectory
-from gateway.admin.line_pages import LinePage, LinePages
 from gateway.admin.pages import MOST
 from gateway.cli.configuration import archive_option
 from gateway.cli.output import note, print_json, print_record, print_rows, print_table
 from gateway.cli.root import explained
 from gateway.cli.server_option import only_here, remotable
-from gateway.cli.session import Session, either, run
-from gateway.cli.values import PAST
-from gateway.config.settings import Settings
-from gateway.database.existing import history_database
-from gateway.errors import DatabaseUnavailable
-from gateway.ledger import LedgerLine
-from gateway.ledger.archive_checkpoint import CARRY, ArchiveCheckpoint
+from gateway.cli.session import either, run
+from gateway.cli.values import PAST, WholeNumber
 
 if TYPE_CHECKING:
-    from gateway.admin.call_details import CallDetails
     from gateway.cli.admin_client import AdminClient
+    from gateway.cli.store_session import StoreSession
+    from gateway.config.settings import Settings
+    from gateway.ledger import LedgerLine
+    from gateway.reports.call_details import CallDetails
+    from gateway.reports.line_pages import LinePage
 
 COLUMNS = (
     "at",
@@ -45,6 +42,7 @@ COLUMNS = (
 )
 
 
+CARRY = "carry"  # the kind of the line that stands for those that left the store
 ITEMS = ("bucket", "count", "price", "per", "amount")
 ANSWERS = ("model", "provider", "code", "status", "ms")
 
@@ -66,7 +64,7 @@ def command() -> None:
 @command.command("list")
 @click.argument("account")
 @click.option("--since", type=PAST, metavar="WHEN", help="An RFC 3339 time, or how long ago: 30d, 12h, 45m.")
-@click.option("--limit", type=click.IntRange(1, MOST), metavar="N", help="Only the newest N lines, the newest first.")
+@click.option("--limit", type=WholeNumber(1, MOST), metavar="N", help="Only the newest N lines, the newest first.")
 @click.option("--before", metavar="CURSOR", help="With --limit: the lines after a page, which ends with the cursor.")
 @archive_option
 @remotable
@@ -90,9 +88,11 @@ def list_(
 
     only_here(archive=archives)
 
-    async def work(session: Session) -> list[dict[str, Any]]:
+    async def work(session: StoreSession) -> list[dict[str, Any]]:
+        from gateway.ledger.line import read_shown_line
+
         await session.accounts.show(account)
-        lines = session.ledger.lines(account, since=since, archives=archives)
+        lines = session.ledger.lines(account, since=since, archives=archives, read=read_shown_line)
         return [form async for line in lines for form in _shown(settings, line, since)]
 
     async def there(client: AdminClient) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def list_(
 def show(settings: Settings, request_id: str, account: str | None, as_json: bool) -> None:
     """One call: what it was charged and why, what answered, and how long it took."""
 
-    async def work(session: Session) -> dict[str, Any]:
+    async def work(session: StoreSession) -> dict[str, Any]:
         return (await _details(session, request_id, account)).json_form()
 
     async def there(client: AdminClient) -> dict[str, Any]:
@@ -134,7 +134,12 @@ def show(settings: Settings, request_id: str, account: str | None, as_json: bool
         print_table(ITEMS, [*cost["items"], *shown, total])
 
 
-async def _page(session: Session, account: str, limit: int, before: str | None) -> LinePage:
+async def _page(session: StoreSession, account: str, limit: int, before: str | None) -> LinePage:
+    from gateway.accounts.accounts import StoreDirectory
+    from gateway.database.existing import history_database
+    from gateway.errors import DatabaseUnavailable
+    from gateway.reports.line_pages import LinePages
+
     async def older(account: str, until: int, since: int, most: int) -> list[LedgerLine]:
         try:
             with history_database(session.settings) as database:
@@ -153,7 +158,7 @@ async def _page(session: Session, account: str, limit: int, before: str | None) 
 
 
 def _print_page(settings: Settings, account: str, limit: int, before: str | None, *, as_json: bool) -> None:
-    async def work(session: Session) -> dict[str, Any]:
+    async def work(session: StoreSession) -> dict[str, Any]:
         return (await _page(session, account, limit, before)).json_form()
 
     async def there(client: AdminClient) -> dict[str, Any]:
@@ -169,10 +174,11 @@ def _print_page(settings: Settings, account: str, limit: int, before: str | None
         note(f"older lines: --before {form['next_cursor']}")
 
 
-async def _details(session: Session, request_id: str, account: str | None) -> CallDetails:
-    from gateway.admin.call_details import CallReader
+async def _details(session: StoreSession, request_id: str, account: str | None) -> CallDetails:
     from gateway.admin.transactions import Transactions
+    from gateway.database.existing import history_database
     from gateway.history.sql_thread import SqlThread
+    from gateway.reports.call_details import CallReader
 
     with history_database(session.settings) as database, closing(SqlThread()) as sql:
         transactions = None if database is None else Transactions(database, sql)
@@ -182,16 +188,21 @@ async def _details(session: Session, request_id: str, account: str | None) -> Ca
 def _shown(settings: Settings, line: LedgerLine, since: datetime | None) -> list[dict[str, Any]]:
     """A line; in place of the sum of the lines that left the store, these lines from the database."""
     if line.kind != CARRY:
-        return [line.json_form()]
+        return [line.shown]
+    from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
+
     found = _from_database(settings, line, since)
     if not found or (found[-1].n, found[-1].balance) != (line.n, line.balance):
-        return [line.json_form()]
+        return [line.shown]
     opening = ArchiveCheckpoint(found[0].n - 1, found[0].id, found[0].balance - found[0].amount)
     carried = [opening.line(line.account)] if opening.n and since is None else []
-    return [one.json_form() for one in (*carried, *found)]
+    return [one.shown for one in (*carried, *found)]
 
 
 def _from_database(settings: Settings, carried: LedgerLine, since: datetime | None) -> list[LedgerLine]:
+    from gateway.database.existing import history_database
+    from gateway.errors import DatabaseUnavailable
+
     start = int(since.timestamp() * 1000) if since else 0
     try:
         with history_database(settings) as database:

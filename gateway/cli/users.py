@@ -1,32 +1,31 @@
-"""`gateway users`: create · list · show · edit · disable · enable · erase · member · limit · export · invite · …"""
+"""`gateway users`: create · list · show · edit · prove · disable · erase · member · limit · export · invite · …"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from gateway.admin.actor import ACCOUNT_ROLES, SITE_ROLES, AccountRole, SiteRole
+from gateway.cli.admin_requests import AdminRequests, cleared, written
+from gateway.cli.ask import ask
 from gateway.cli.output import note, print_json, print_record, print_rows
-from gateway.cli.people_session import PeopleSession, run_people
 from gateway.cli.server_option import remotable
+from gateway.cli.user_links import links
 from gateway.cli.values import AMOUNT, NAMES, PERIODS
-from gateway.config.settings import Settings
 
 if TYPE_CHECKING:
-    from gateway.admin.identities import Identity
-    from gateway.admin.invitations import NewInvitation
-    from gateway.admin.mail import Delivery
-    from gateway.admin.member_budgets import MemberBudget
-    from gateway.admin.sessions import Session
-    from gateway.admin.sign_in_links import NewLink
-    from gateway.admin.user_rows import User
-    from gateway.admin.users import UserChanges
+    from gateway.config.settings import Settings
 
-COLUMNS = ("email", "name", "role", "state", "accounts", "created")
+Form = dict[str, Any]
+
+COLUMNS = ("email", "name", "role", "state", "proved", "accounts", "created")
 SESSIONS = ("id", "created", "last_seen", "expires", "address", "user_agent")
 IDENTITIES = ("issuer", "created", "used")
 INVITATIONS = ("id", "email", "account", "role", "site_role", "created_by", "expires")
+
+PERMANENT = "A role that a provider's claims give stays without them, and counts for every way to sign in."
 
 site_role = click.Choice(SITE_ROLES)
 account_role = click.Choice(ACCOUNT_ROLES)
@@ -35,6 +34,9 @@ account_role = click.Choice(ACCOUNT_ROLES)
 @click.group()
 def command() -> None:
     """People who sign in: create, change, invite, export, erase."""
+
+
+command.add_command(links)
 
 
 @command.command()
@@ -46,25 +48,18 @@ def command() -> None:
 def create(settings: Settings, email: str, name: str, role: SiteRole | None, as_json: bool) -> None:
     """Add a user, and print a link with which they sign in once and set a password."""
 
-    async def work(session: PeopleSession) -> NewLink:
-        user = await session.people.users.create(session.actor, email, name=name, role=role or "none")
-        return await session.people.sign_in_links.create(session.actor, user.id)
-
-    _print_link(run_people(settings, work), as_json=as_json)
+    body = {"email": email, "name": name, "role": role or "none"}
+    _print_link(ask(settings, lambda admin: admin.post("users", body=body)), as_json=as_json)
 
 
 @command.command("list")
+@click.option("--unproved", is_flag=True, help="Only users whose e-mail address is not proved.")
 @remotable
-def list_(settings: Settings, as_json: bool) -> None:
+def list_(settings: Settings, unproved: bool, as_json: bool) -> None:
     """All users, by e-mail."""
 
-    async def work(session: PeopleSession) -> list[User]:
-        found: list[User] = []
-        while page := await session.people.users.list(session.actor, after=found[-1].email if found else ""):
-            found += page
-        return found
-
-    print_rows(COLUMNS, [user.json_form() for user in run_people(settings, work)], as_json=as_json)
+    proved = "no" if unproved else None
+    print_rows(COLUMNS, ask(settings, lambda admin: admin.pages("users", proved=proved)), as_json=as_json)
 
 
 @command.command()
@@ -72,7 +67,7 @@ def list_(settings: Settings, as_json: bool) -> None:
 @remotable
 def show(settings: Settings, email: str, as_json: bool) -> None:
     """One user."""
-    _show(run_people(settings, lambda session: session.people.users.find(session.actor, email)), as_json=as_json)
+    print_record(ask(settings, lambda admin: admin.get("users", email)), as_json=as_json)
 
 
 @command.command()
@@ -80,6 +75,7 @@ def show(settings: Settings, email: str, as_json: bool) -> None:
 @click.option("--email", "new_email", metavar="EMAIL", help="The new e-mail address.")
 @click.option("--name", metavar="N", help="What the person is called.")
 @click.option("--role", type=site_role, help="The role on the site.")
+@click.option("--permanent", is_flag=True, help=PERMANENT)
 @click.option("--no-second-factor", is_flag=True, help="Ask for no code any more, for someone who lost their phone.")
 @remotable
 def edit(
@@ -88,40 +84,44 @@ def edit(
     new_email: str | None,
     name: str | None,
     role: SiteRole | None,
+    permanent: bool,
     no_second_factor: bool,
     as_json: bool,
 ) -> None:
     """Change a user."""
-    changes: UserChanges = {}
-    if new_email is not None:
-        changes["email"] = new_email
-    if name is not None:
-        changes["name"] = name
-    if role is not None:
-        changes["role"] = role
+    if permanent and role is None:
+        raise click.UsageError("--permanent goes with --role")
+    changes = written({"email": new_email, "name": name, "role": role, "permanent": permanent or None})
     if no_second_factor:
-        changes["second_factor"] = False
+        changes["second_factor"] = "removed"
     if not changes:
         raise click.UsageError("say what is to change")
 
-    async def work(session: PeopleSession) -> User:
-        return await session.people.users.edit(session.actor, await session.user_id(email), changes)
+    async def work(admin: AdminRequests) -> Form:
+        return await _noting_tokens(admin, email, lambda user: admin.patch("users", user, body=changes))
 
-    _show(run_people(settings, work), as_json=as_json)
+    print_record(ask(settings, work), as_json=as_json)
+
+
+@command.command()
+@click.argument("email")
+@remotable
+def prove(settings: Settings, email: str, as_json: bool) -> None:
+    """Mark the e-mail address of a user as proved: you know that this person, and nobody else, is the user."""
+
+    print_record(ask(settings, lambda admin: admin.post("users", email, "prove")), as_json=as_json)
 
 
 @command.command()
 @click.argument("email")
 @remotable
 def disable(settings: Settings, email: str, as_json: bool) -> None:
-    """Keep a user from signing in, end their sessions, links and invitations, and disable their API keys."""
+    """Keep a user from signing in, disable their API keys, end sessions, links, invitations and admin tokens."""
 
-    async def work(session: PeopleSession) -> User:
-        user = await session.people.users.disable(session.actor, await session.user_id(email))
-        await session.store.note_doubts()
-        return user
+    async def work(admin: AdminRequests) -> Form:
+        return await _noting_tokens(admin, email, lambda user: admin.post("users", user, "disable"))
 
-    _show(run_people(settings, work), as_json=as_json)
+    print_record(ask(settings, work), as_json=as_json)
 
 
 @command.command()
@@ -130,12 +130,7 @@ def disable(settings: Settings, email: str, as_json: bool) -> None:
 def enable(settings: Settings, email: str, as_json: bool) -> None:
     """Undo `disable`; the user's API keys work again."""
 
-    async def work(session: PeopleSession) -> User:
-        user = await session.people.users.enable(session.actor, await session.user_id(email))
-        await session.store.note_doubts()
-        return user
-
-    _show(run_people(settings, work), as_json=as_json)
+    print_record(ask(settings, lambda admin: admin.post("users", email, "enable")), as_json=as_json)
 
 
 @command.command()
@@ -147,13 +142,10 @@ def erase(settings: Settings, email: str, yes: bool, as_json: bool) -> None:
     if not yes:
         raise click.UsageError("erasing cannot be undone; say --yes")
 
-    async def work(session: PeopleSession) -> str:
-        user_id = await session.user_id(email)
-        await session.people.personal_data.erase(session.actor, user_id)
-        await session.store.note_doubts()
-        return user_id
+    async def work(admin: AdminRequests) -> Form:
+        return await _noting_tokens(admin, email, lambda user: admin.delete("users", user))
 
-    print_record({"id": run_people(settings, work), "state": "erased"}, as_json=as_json)
+    print_record(ask(settings, work), as_json=as_json)
 
 
 @command.command()
@@ -162,10 +154,7 @@ def erase(settings: Settings, email: str, yes: bool, as_json: bool) -> None:
 def link(settings: Settings, email: str, as_json: bool) -> None:
     """Print a new link with which a user signs in once and may set a password; earlier links end."""
 
-    async def work(session: PeopleSession) -> NewLink:
-        return await session.people.sign_in_links.create(session.actor, await session.user_id(email))
-
-    _print_link(run_people(settings, work), as_json=as_json)
+    _print_link(ask(settings, lambda admin: admin.post("users", email, "link")), as_json=as_json)
 
 
 @command.command()
@@ -175,13 +164,7 @@ def link(settings: Settings, email: str, as_json: bool) -> None:
 def sessions(settings: Settings, email: str, end: bool, as_json: bool) -> None:
     """Where a user is signed in, newest first."""
 
-    async def work(session: PeopleSession) -> list[Session]:
-        user_id = await session.user_id(email)
-        if end:
-            note(f"ended: {await session.people.sessions.end_all(session.actor, user_id)}")
-        return await session.people.sessions.list(session.actor, user_id)
-
-    print_rows(SESSIONS, [session.json_form() for session in run_people(settings, work)], as_json=as_json)
+    _print_ways(settings, email, "sessions", SESSIONS, end=end, as_json=as_json)
 
 
 @command.command()
@@ -191,32 +174,29 @@ def sessions(settings: Settings, email: str, end: bool, as_json: bool) -> None:
 def identities(settings: Settings, email: str, end: bool, as_json: bool) -> None:
     """The identity providers that a user is connected with."""
 
-    async def work(session: PeopleSession) -> list[Identity]:
-        user_id = await session.user_id(email)
-        if end:
-            note(f"ended: {await session.people.identities.end_all(session.actor, user_id)}")
-        return await session.people.identities.list(session.actor, user_id)
-
-    print_rows(IDENTITIES, [identity.json_form() for identity in run_people(settings, work)], as_json=as_json)
+    _print_ways(settings, email, "identities", IDENTITIES, end=end, as_json=as_json)
 
 
 @command.command()
 @click.argument("email")
 @click.argument("account")
 @click.argument("role", type=click.Choice((*ACCOUNT_ROLES, "none")), metavar="ROLE")
+@click.option("--permanent", is_flag=True, help=PERMANENT)
 @remotable
-def member(settings: Settings, email: str, account: str, role: AccountRole | Literal["none"], as_json: bool) -> None:
+def member(
+    settings: Settings, email: str, account: str, role: AccountRole | Literal["none"], permanent: bool, as_json: bool
+) -> None:
     """Make a user an `owner` or a `member` of ACCOUNT, or with `none` take them out and revoke their keys of it."""
 
-    async def work(session: PeopleSession) -> User:
-        user_id, memberships = await session.user_id(email), session.people.memberships
-        if role == "none":
-            user = await memberships.remove(session.actor, user_id, account)
-            await session.store.note_doubts()
-            return user
-        return await memberships.set(session.actor, user_id, account, role)
+    if permanent and role == "none":
+        raise click.UsageError("--permanent goes with a role")
+    path, body = ("accounts", account, "members", email), written({"role": role, "permanent": permanent or None})
 
-    _show(run_people(settings, work), as_json=as_json)
+    async def work(admin: AdminRequests) -> Form:
+        await (admin.delete(*path) if role == "none" else admin.put(*path, body=body))
+        return _form(await admin.get("users", email))
+
+    print_record(ask(settings, work), as_json=as_json)
 
 
 @command.command()
@@ -237,15 +217,12 @@ def limit(
 ) -> None:
     """Set what a member may spend in ACCOUNT over all their keys; without an option, show it."""
 
-    async def work(session: PeopleSession) -> MemberBudget:
-        user_id, budgets = await session.user_id(email), session.people.member_budgets
-        if budget is None and every is None and not clear:
-            return await budgets.show(session.actor, user_id, account)
-        changed = await budgets.change(session.actor, user_id, account, budget=budget, every=every, clear=clear or ())
-        await session.store.note_doubts()
-        return changed
-
-    print_record(run_people(settings, work).json_form(), as_json=as_json)
+    body, path = (
+        cleared(clear or (), {"budget": budget, "every": every}, known=("budget", "every")),
+        ("accounts", account, "members", email, "budget"),
+    )
+    budgets = ask(settings, lambda admin: admin.patch(*path, body=body) if body else admin.get(*path))
+    print_record(budgets, as_json=as_json)
 
 
 @command.command()
@@ -254,10 +231,7 @@ def limit(
 def export(settings: Settings, email: str, as_json: bool) -> None:
     """Print all that is stored about a person, as one JSON document."""
 
-    async def work(session: PeopleSession) -> dict[str, Any]:
-        return await session.people.personal_data.export(session.actor, await session.user_id(email))
-
-    print_json(run_people(settings, work))
+    print_json(ask(settings, lambda admin: admin.get("users", email, "export")))
 
 
 @command.command()
@@ -280,25 +254,20 @@ def invite(
     if (role if account is None else site_role) is not None:
         raise click.UsageError("--role goes with --account, --site-role without")
 
-    async def work(session: PeopleSession) -> tuple[NewInvitation, Delivery | None]:
-        invitations, messages = session.people.invitations, session.people.messages
-        if account is None:
-            new = await invitations.to_site(session.actor, email, site_role or "none")
-        else:
-            new = await invitations.to_account(session.actor, email, account, role or "member")
-        return new, await messages.invite_by_mail(new, wanted=not no_mail)
-
-    new, delivery = run_people(settings, work)
-    is_sent = delivery is not None and delivery.is_sent
-    if delivery is not None and not is_sent:
-        note(f"the e-mail could not be sent: {delivery.problem}")
+    path = ("invitations",) if account is None else ("accounts", account, "invitations")
+    body = {
+        "email": email,
+        "role": (site_role or "none") if account is None else (role or "member"),
+        "mail": not no_mail,
+    }
+    new = ask(settings, lambda admin: admin.post(*path, body=body))
     if as_json:
-        print_json(new.invitation.json_form() | {"sent": is_sent, "link": None if is_sent else new.url})
-    elif is_sent:
-        note(f"sent to {new.invitation.email}")
+        print_json(new)
+    elif new["sent"]:
+        note(f"sent to {new['email']}")
     else:
-        note(f"hand this link to {new.invitation.email}; it works once, for 7 days")
-        click.echo(new.url)
+        note(f"hand this link to {new['email']}; it works once, for 7 days")
+        click.echo(new["link"])
 
 
 @command.command()
@@ -306,8 +275,8 @@ def invite(
 @remotable
 def invitations(settings: Settings, account: str, as_json: bool) -> None:
     """The invitations that are open, newest first."""
-    found = run_people(settings, lambda session: session.people.invitations.list(session.actor, account))
-    print_rows(INVITATIONS, [invitation.json_form() for invitation in found], as_json=as_json)
+    path = ("accounts", account, "invitations") if account else ("invitations",)
+    print_rows(INVITATIONS, ask(settings, lambda admin: admin.get(*path))["data"], as_json=as_json)
 
 
 @command.command()
@@ -315,17 +284,55 @@ def invitations(settings: Settings, account: str, as_json: bool) -> None:
 @remotable
 def withdraw(settings: Settings, invitation_id: str, as_json: bool) -> None:
     """End an open invitation."""
-    run_people(settings, lambda session: session.people.invitations.withdraw(session.actor, invitation_id))
-    print_record({"id": invitation_id, "state": "withdrawn"}, as_json=as_json)
+    print_record(ask(settings, lambda admin: admin.delete("invitations", invitation_id)), as_json=as_json)
 
 
-def _print_link(new: NewLink, *, as_json: bool) -> None:
+async def _noting_tokens(admin: AdminRequests, email: str, change: Callable[[str], Awaitable[Any]]) -> Form:
+    """Change the user, and say which admin tokens ended with it: only operators have made any.
+
+    The change is called with the e-mail, not with the id: it is for the person with this address.
+    """
+    user = await admin.get("users", email)
+    made = await _tokens_ending_with(admin, user["id"]) if user["role"] == "operator" else []
+    result = await change(email)
+    if made:
+        valid = {token["id"] for token in await _tokens_ending_with(admin, user["id"])}
+        if ended := [f"{token['name']} ({token['id']})" for token in made if token["id"] not in valid]:
+            note(f"admin tokens that {email} had made have ended: {', '.join(ended)}")
+    return _form(result)
+
+
+async def _tokens_ending_with(admin: AdminRequests, user_id: str) -> list[Form]:
+    """The active tokens that the user has made, or a token that they have made."""
+    found, makers, size = await admin.pages("tokens"), {f"user:{user_id}"}, 0
+    while size < len(makers):
+        size = len(makers)
+        makers |= {f"token:{token['id']}" for token in found if token["created_by"] in makers}
+    return [token for token in found if token["created_by"] in makers and token["state"] == "active"]
+
+
+def _print_ways(
+    settings: Settings, email: str, kind: str, columns: tuple[str, ...], *, end: bool, as_json: bool
+) -> None:
+    """Print sessions or identities of a user, after ending them all if `end` is set."""
+
+    async def work(admin: AdminRequests) -> list[Form]:
+        if end:
+            note(f"ended: {(await admin.delete('users', email, kind))['ended']}")
+        found: list[Form] = (await admin.get("users", email, kind))["data"]
+        return found
+
+    print_rows(columns, ask(settings, work), as_json=as_json)
+
+
+def _print_link(new: Form, *, as_json: bool) -> None:
     if as_json:
-        print_json(new.user.json_form() | {"link": new.url})
+        print_json(new)
     else:
-        note(f"hand this link to {new.user.email}; it works once, for 24 hours")
-        click.echo(new.url)
+        note(f"hand this link to {new['email']}; it works once, for 24 hours")
+        click.echo(new["link"])
 
 
-def _show(user: User, *, as_json: bool) -> None:
-    print_record(user.json_form(), as_json=as_json)
+def _form(document: Any) -> Form:
+    form: Form = document
+    return form

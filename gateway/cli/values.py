@@ -10,6 +10,7 @@ import click
 
 from gateway.admin.times import moment
 from gateway.amounts import parse_amount, parse_factor
+from gateway.whole_numbers import parse_whole_number
 
 _DURATION = re.compile(r"([0-9]{1,9})([smhdw])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -31,6 +32,19 @@ class AmountType(click.ParamType[int]):
             self.fail(f"{error}", param, ctx)
 
 
+class WholeNumber(click.IntRange):
+    """A whole number in the digits 0 to 9, within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse it; an int is only checked."""
+        if isinstance(value, str):
+            try:
+                value = parse_whole_number(value)
+            except ValueError as error:
+                self.fail(f"{error}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class WhenType(click.ParamType[datetime]):
     """An RFC 3339 time, a date (midnight UTC), or a duration such as 30d, 12h, 45m: from now, or before now."""
 
@@ -43,7 +57,7 @@ class WhenType(click.ParamType[datetime]):
         """Parse it into a time in UTC."""
         if isinstance(value, datetime):
             return value
-        text = str(value).strip()
+        text = str(value).strip(" ")
         try:
             return self._parse(text)
         except (ValueError, OverflowError):
@@ -69,7 +83,7 @@ class DurationType(click.ParamType[timedelta]):
         """Parse it."""
         if isinstance(value, timedelta):
             return value
-        duration = _DURATION.fullmatch(str(value).strip())
+        duration = _DURATION.fullmatch(str(value).strip(" "))
         length = timedelta(**{_UNITS[duration[2]]: int(duration[1])}) if duration else None
         if length is None or length > _LONGEST:
             self.fail(f"{value!r} is no duration such as 30d, 12h, 45m", param, ctx)
@@ -135,4 +149,4 @@ DURATION = DurationType()
 NAMES = NamesType()
 FACTOR = FactorType()
 AMOUNTS = AmountsType()
-COUNT = click.IntRange(min=1)
+COUNT = WholeNumber(min=1)

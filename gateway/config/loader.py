@@ -17,14 +17,12 @@ from typing import Any, cast
 from msgspec import structs
 
 from gateway.config.advice import advise
-from gateway.config.renamed import with_new_names
 from gateway.config.settings import (
     DEFAULT_GROUP,
     OWN_PROVIDER_KEYS,
     SECTIONS,
     GroupSettings,
     ProviderSettings,
-    ServerSettings,
     Settings,
 )
 from gateway.config.toml_reader import Key, SettingsError, SettingsProblem, TomlReader, fields_of, plain, read_toml
@@ -53,15 +51,11 @@ def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) ->
     reader = TomlReader(file or "configuration", folder=Path(file).parent if file else Path(), literals=demo)
     kinds = {name: field.type for name, field in fields_of(Settings).items()}
     sections: dict[str, Any] = {}
-    warnings: tuple[str, ...] = ()
     for name, table in document.items():
         if name not in SECTIONS:
             reader.unknown((name,), SECTIONS)
         elif name == "providers":
             sections[name] = _providers(table, reader)
-        elif name == "server":
-            renamed, warnings = with_new_names(table, ServerSettings, reader)
-            sections[name] = reader.value(ServerSettings, renamed, (name,))
         else:
             sections[name] = reader.value(kinds[name], table, (name,))
     settings = Settings(**{name: _sound(section) for name, section in sections.items() if section is not None})
@@ -72,7 +66,7 @@ def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) ->
         groups={DEFAULT_GROUP: GroupSettings(), **settings.groups},
     )
     named = {name: _names(document.get(name)) for name in ("providers", "models")}
-    settings = structs.replace(settings, warnings=(*warnings, *_store_warnings(settings), *advise(settings)))
+    settings = structs.replace(settings, warnings=(*_store_warnings(settings), *advise(settings)))
     check(settings, reader, known={**named, "groups": {DEFAULT_GROUP, *_names(document.get("groups"))}})
     if reader.problems:
         raise SettingsError(reader.problems)
@@ -132,7 +126,7 @@ def demo_settings(data_dir: str | os.PathLike[str] = DEMO_FOLDER) -> Settings:
 def _demo_ports() -> tuple[int, int, int]:
     """The ports of `/v1`, the console and the metrics."""
     text = os.environ.get(DEMO_PORTS_VARIABLE) or "8080,8081,9090"
-    if not re.fullmatch(r"\d{1,5}(,\d{1,5}){2}", text):
+    if not re.fullmatch(r"[0-9]{1,5}(,[0-9]{1,5}){2}", text):
         problem = "three ports: of /v1, the console and the metrics, such as 8080,8081,9090"
         raise SettingsError([SettingsProblem("", DEMO_PORTS_VARIABLE, problem)])
     first, second, third = map(int, text.split(","))

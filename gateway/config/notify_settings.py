@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from gateway.config.loopback import is_loopback
 from gateway.config.secret import Secret, SecretError
 from gateway.config.values import Amount, Duration, duration
+from gateway.email_address import is_address
 
 EventKind = Literal[
     "balance.low",
@@ -105,7 +106,7 @@ def notify_problems(notify: NotifySettings, *, has_mail: bool, literals: bool) -
     if (notify.mail_to or notify.owners) and not has_mail:
         yield "mail_to" if notify.mail_to else "owners", "e-mail needs a server: set host in [mail]"
     for address in notify.mail_to:
-        if address.count("@") != 1 or not address.isprintable() or set(' ,;<>"') & set(address):
+        if not is_address(address):
             yield "mail_to", f"{address!r} is no e-mail address"
 
 

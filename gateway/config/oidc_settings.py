@@ -12,7 +12,7 @@ from gateway.config.loopback import is_loopback
 from gateway.config.secret import Secret, SecretError
 from gateway.config.toml_reader import Key
 
-Scope = Annotated[str, Meta(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$")]
+Scope = Annotated[str, Meta(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$(?!\n)")]
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
 
 

@@ -51,7 +51,7 @@ class PriceSettings(AmountSettings, frozen=True, kw_only=True):
     per_image: dict[str, QualityPrices] = {}
     tiers: tuple[TierSettings, ...] = ()
     service_tier_multiplier: dict[str, Multiplier] = {}
-    currency: Annotated[str, Meta(pattern=r"^([A-Z]{3})?$")] = ""
+    currency: Annotated[str, Meta(pattern=r"^([A-Z]{3})?$(?!\n)")] = ""
     effective_from: IsoDate | None = None
 
 

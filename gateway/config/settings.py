@@ -25,18 +25,18 @@ from gateway.config.price_settings import PriceSettings as PriceSettings
 from gateway.config.price_settings import TierSettings as TierSettings
 from gateway.config.proxy import ProxySetting
 from gateway.config.secret import Secret
+from gateway.config.server_settings import ServerLimitSettings as ServerLimitSettings
+from gateway.config.server_settings import ServerSettings as ServerSettings
 from gateway.config.toml_reader import FromTables, Key, SettingsError, TomlReader
 from gateway.config.values import (
-    Bytes,
     Count,
     Duration,
     Factor,
     IsoDate,
     Name,
-    NetworkText,
     Port,
+    PositiveAmount,
     Seconds,
-    TagName,
     UnixTime,
     duration,
 )
@@ -47,7 +47,6 @@ S = TypeVar("S", bound=Struct)
 DEFAULT_GROUP = "default"
 
 Endpoint = Literal["chat", "embeddings", "images", "speech", "transcription"]
-ResponseHeader = Literal["model", "provider", "attempts", "cost"]  # each is sent as `x-gateway-NAME`
 UnsupportedParam = Literal[
     "temperature",
     "top_p",
@@ -60,49 +59,12 @@ UnsupportedParam = Literal[
 ]
 
 
-class ServerSettings(Struct, frozen=True, kw_only=True):
-    """[server]: the public port and how it treats callers."""
-
-    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
-    port: Port = 8080
-    workers: Annotated[int, Meta(ge=1, le=256)] = 1
-    drain_timeout: Annotated[float, Meta(ge=0, le=86_400)] = 30.0
-    header_timeout: Seconds = 10.0
-    keepalive_timeout: Seconds = 65.0
-    body_timeout: Seconds = 30.0
-    body_total_timeout: Seconds = 900.0
-    min_body_rate: Annotated[int, Meta(ge=0, le=2**30)] = 1024
-    write_timeout: Seconds = 30.0
-    max_header_bytes: Bytes = 65_536
-    max_json_body: Bytes = 32 * 2**20
-    max_audio_body: Bytes = 100 * 2**20
-    max_bodies: Bytes = 256 * 2**20
-    max_account_bodies: Bytes = 64 * 2**20
-    max_spool: Bytes = 4 * 2**30
-    max_account_spool: Bytes = 2**30
-    spool_dir: str = ""
-    max_connections: Annotated[int, Meta(ge=0, le=2**20)] = 0
-    max_kept_answers: Annotated[int, Meta(ge=0, le=2**40)] = 64 * 2**20
-    max_loop_lag: Annotated[float, Meta(ge=0, le=60)] = 1.0
-    max_memory: Annotated[int, Meta(ge=0, le=2**50)] = 0
-    keepalive_comment: Seconds = 15.0
-    commit_after: Seconds = 10.0
-    unknown_params: Literal["forward", "drop", "reject"] = "forward"
-    unknown_model_status: Literal[403, 404] = 403
-    default_image_model: Annotated[str, Meta(max_length=256)] = ""
-    legacy_quota_code: bool = False
-    obfuscation: Literal["upstream", "on", "off"] = "upstream"
-    response_headers: tuple[ResponseHeader, ...] = ()
-    trusted_proxies: tuple[NetworkText, ...] = ()
-    proxy_protocol: bool = False
-    tags: Annotated[tuple[TagName, ...], Meta(max_length=16)] = ()
-
-
 class MetricsSettings(Struct, frozen=True, kw_only=True):
     """[metrics]: the side port."""
 
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     port: Port = 9090
+    max_models: Annotated[int, Meta(ge=1, le=100_000)] = 500
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True):
@@ -124,6 +86,8 @@ class DatabaseSettings(Struct, frozen=True, kw_only=True):
 
     url: str = ""  # an address or a reference; `Settings.database_url` is the Secret
     keep: Duration = "7y"
+    caller_addresses: Literal["off", "shortened", "whole"] = "shortened"
+    keep_addresses: Duration = "30d"
 
 
 def _proxy(reader: TomlReader, value: object, key: Key) -> ProxySetting:
@@ -138,6 +102,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True):
 
     plugin: Annotated[str, Meta(min_length=1)]
     proxy: ProxyOption | None = None
+    fetch_media: bool = False  # what requests name by address is fetched for it
     credentials: tuple[dict[str, Any], ...] = ()  # each replaces options of the same names: one instance apiece
     options: dict[str, Any] = {}
 
@@ -190,6 +155,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     idle_timeout: Seconds = 120.0
     total_timeout: Seconds = 600.0
     strategy: Literal["weighted", "in_order", "least_latency", "least_busy"] = "weighted"
+    affinity: Literal["session", "none"] = "session"
     retries: Annotated[int, Meta(ge=0, le=2)] = 2
     hedge_after: Annotated[float, Meta(ge=0, le=600)] = 0.0
     continue_cut: bool = False
@@ -213,6 +179,7 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     tpm: Count | None = None
     concurrency: Count | None = None
     price_factor: Factor = NANO
+    max_session_cost: PositiveAmount | None = None
 
 
 class PluginSettings(Struct, frozen=True, kw_only=True):
@@ -249,7 +216,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     file: str = ""  # where it came from, for messages; no key of the file
     demo: bool = False  # literal secrets are allowed; no key of the file
-    warnings: tuple[str, ...] = ()  # about old names and about values that may be a mistake; no key of the file
+    warnings: tuple[str, ...] = ()  # about values that may be a mistake; no key of the file
 
     @property
     def is_demo(self) -> bool:
@@ -269,7 +236,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def spool_dir(self) -> Path:
         """Absolute path of the folder of uploads."""
-        folder = self.server.spool_dir
+        folder = self.server.limits.spool_dir
         return (self.folder / Path(folder).expanduser()).absolute() if folder else self.data_dir / "tmp"
 
     @property
@@ -340,6 +307,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         """How long ledger lines stay in the database."""
         return duration(self.database.keep)
 
+    @property
+    def keep_addresses(self) -> timedelta:
+        """How long addresses of callers stay in the database."""
+        return duration(self.database.keep_addresses)
+
     def provider_options(self, name: str, kind: type[S], *, credential: int = 0) -> S:
         """The options of provider `name`, with one of its credentials, as its plugin declares them.
 
@@ -354,5 +326,5 @@ class Settings(Struct, frozen=True, kw_only=True):
         return options
 
 
-OWN_PROVIDER_KEYS = frozenset({"plugin", "proxy", "credentials"})  # every other one is the provider's
+OWN_PROVIDER_KEYS = frozenset({"plugin", "proxy", "credentials", "fetch_media"})  # every other one is the provider's
 SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in {"file", "demo", "warnings"})

@@ -29,6 +29,8 @@ S = TypeVar("S", bound=Struct)
 
 Key = tuple[str | int, ...]  # ("models", "gpt-5-mini", "targets", 0)
 
+_CLOSE = 0.7  # similarity from which a key of a table in this one is suggested
+
 _BARE_KEY = re.compile(r"[A-Za-z0-9_]+", re.ASCII)  # TOML allows "-" too, but model names are seldom written bare
 
 
@@ -78,9 +80,9 @@ def dotted(key: Key) -> str:
     return text
 
 
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, however unlike."""
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.0)
+def nearest(name: str, known: Iterable[str], *, similarity: float = 0.0) -> str | None:
+    """The known name most like `name`, however unlike; None if none has the `similarity`, from 0 to 1."""
+    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=similarity)
     return matches[0] if matches else None
 
 
@@ -101,6 +103,13 @@ def read_file(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise SettingsError([SettingsProblem(str(path), "", f"cannot be read: {error.strerror}")]) from None
+
+
+@functools.cache
+def _tables_in(kind: type[Struct]) -> dict[str, dict[str, structs.FieldInfo]]:
+    """The fields of a section that are tables of their own, with the fields of each."""
+    kinds = {name: _without_none(field.type) for name, field in fields_of(kind).items()}
+    return {name: fields_of(k) for name, k in kinds.items() if isinstance(k, type) and issubclass(k, Struct)}
 
 
 @functools.cache
@@ -140,17 +149,29 @@ class TomlReader:
         """Note that nobody knows `key`, and name the nearest known one."""
         self.problem(key, f"unknown key{suggestion(str(key[-1]), known)}")
 
-    def struct(self, kind: type[S], table: object, key: Key) -> S | None:
-        """A `kind` from `table`, or None after noting problems."""
+    def _no_field(self, name: str, kind: type[Struct], key: Key, around: type[Struct] | None) -> None:
+        """Note that `kind`, the table of `key`, has no field `name`; a table in it or `around` it may have one."""
+        known = fields_of(kind)
+        inner = {field: table for table, fields in _tables_in(kind).items() for field in fields if field not in known}
+        if name in inner:
+            self.problem((*key, name), f"belongs to [{dotted((*key, inner[name]))}]")
+        elif around is not None and name in fields_of(around):
+            self.problem((*key, name), f"belongs to [{dotted(key[:-1])}]")
+        else:
+            match = nearest(name, [*known, *inner], similarity=_CLOSE) or name
+            self.unknown((*key, name), [f"{inner[match]}.{match}"] if match in inner else known)
+
+    def struct(self, kind: type[S], table: object, key: Key, *, around: type[Struct] | None = None) -> S | None:
+        """A `kind` from `table`, or None after noting problems; `around` is the kind of the table that has it."""
         if not isinstance(table, dict):
             self.problem(key, f"expected a table, got {_kind_of(table)}")
             return None
         before = len(self.problems)
         fields = fields_of(kind)
         for name in table.keys() - fields.keys():
-            self.unknown((*key, name), fields)
+            self._no_field(name, kind, key, around)
         values = {
-            field.name: self.value(field.type, table[name], (*key, name))
+            field.name: self.value(field.type, table[name], (*key, name), around=kind)
             for name, field in fields.items()
             if name in table
         }
@@ -159,11 +180,11 @@ class TomlReader:
                 self.problem((*key, name), "missing")
         return kind(**values) if len(self.problems) == before else None
 
-    def value(self, kind: Any, value: object, key: Key) -> Any:
-        """One value of type `kind`; None after noting a problem."""
+    def value(self, kind: Any, value: object, key: Key, *, around: type[Struct] | None = None) -> Any:
+        """One value of type `kind`; None after noting a problem. `around`: see `struct`."""
         kind = _without_none(kind)
         if isinstance(kind, type) and issubclass(kind, Struct):
-            return self.struct(kind, value, key)
+            return self.struct(kind, value, key, around=around)
         origin, arguments = get_origin(kind), get_args(kind)
         if origin in (list, tuple) and isinstance(value, list):
             return origin(self.value(arguments[0], item, (*key, index)) for index, item in enumerate(value))

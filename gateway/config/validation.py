@@ -18,9 +18,11 @@ from gateway.config.oidc_settings import oidc_problems
 from gateway.config.secret import Secret, SecretError
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, TomlReader, suggestion
+from gateway.email_address import is_address
 
 DATABASE_SCHEMES = ("postgresql", "postgres")
 MIN_KEEP_LINES = timedelta(hours=25)  # the ledger recognises a repeated settlement by its line
+MAX_KEEP_ADDRESSES = timedelta(days=365)
 STORE_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "redis+cluster")
 STORE_REFERENCES = ("password", "sentinel_password", "pepper", "previous_pepper")
 MAX_MODEL_NAME = 256  # characters, as in `ChatRequest`
@@ -31,7 +33,6 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 _PUBLIC_URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?", re.ASCII)
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
 _DOMAIN = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+", re.ASCII)
-_SENDER = re.compile(r"[^@\s<>,;\"]+@[^@\s<>,;\"]+", re.ASCII)
 
 #: What a price charges for at each endpoint; one of them must be there, or the endpoint would be free by oversight.
 UNITS: Mapping[str, frozenset[str]] = {
@@ -45,7 +46,7 @@ ANY_CALL = frozenset({"per_request", "minimum"})
 
 Known = Mapping[str, Collection[str]]
 
-#: Limits of [server] of which the first fits into the second.
+#: Limits of [server.limits] of which the first fits into the second.
 _ORDERED = (
     ("max_json_body", "max_account_bodies"),
     ("max_account_bodies", "max_bodies"),
@@ -96,15 +97,15 @@ def _check_server(settings: Settings, reader: TomlReader) -> None:
     if server.proxy_protocol and not server.trusted_proxies:
         reader.problem(("server", "proxy_protocol"), "name the proxies that send it in trusted_proxies")
     for small, large in _ORDERED:
-        if getattr(server, small) > getattr(server, large):
-            reader.problem(("server", large), f"it is smaller than {small}, which could then never be used")
+        if getattr(server.limits, small) > getattr(server.limits, large):
+            reader.problem(("server", "limits", large), f"it is smaller than {small}, which could then never be used")
 
 
 def _check_default_image_model(settings: Settings, reader: TomlReader, known: Collection[str]) -> None:
-    name = settings.server.default_image_model
+    name = settings.server.limits.default_image_model
     if not name:
         return
-    key: Key = ("server", "default_image_model")
+    key: Key = ("server", "limits", "default_image_model")
     if not _is_known("model", name, reader, key, known=known):
         return
     for own, model in settings.models.items():
@@ -148,6 +149,8 @@ def _check_database(settings: Settings, reader: TomlReader) -> None:
         reader.problem(("store", "keep_lines"), "expected at least 25h: a late settlement is recognised by its line")
     elif settings.keep_history <= settings.keep_lines:
         reader.problem(("database", "keep"), "expected more than store.keep_lines")
+    if settings.keep_addresses > MAX_KEEP_ADDRESSES:
+        reader.problem(("database", "keep_addresses"), "expected at most 365d: an address is personal data")
 
 
 def _check_console(settings: Settings, reader: TomlReader) -> None:
@@ -190,7 +193,7 @@ def _check_oidc(settings: Settings, reader: TomlReader) -> None:
 
 def _check_mail(settings: Settings, reader: TomlReader) -> None:
     mail = settings.mail
-    if mail.host and not _SENDER.fullmatch(mail.sender):
+    if mail.host and not is_address(mail.sender):
         reader.problem(("mail", "from"), "expected the sender's address, as in gateway@example.com")
     if bool(mail.user) != bool(mail.password):
         reader.problem(("mail", "password" if mail.user else "user"), "missing: user and password go together")

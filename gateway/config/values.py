@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from ipaddress import ip_network
@@ -12,13 +13,15 @@ from msgspec import Meta
 from gateway.amounts import parse_amount, parse_factor
 from gateway.config.toml_reader import FromToml
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+
 Port = Annotated[int, Meta(ge=0, le=65_535)]  # 0: any free one
-Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S(.*\S)?$")]
-TagName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+Name = Annotated[str, Meta(min_length=1, max_length=256, pattern=r"^\S(.*\S)?$(?!\n)")]
+TagName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,31}$(?!\n)")]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Bytes = Annotated[int, Meta(ge=1024, le=2**40)]
-Duration = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}[hdy]$")]  # hours, days, years of 365 days
+Duration = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}[hdy]$(?!\n)")]  # hours, days, years of 365 days
 
 
 def _amount(value: object) -> int:
@@ -53,7 +56,7 @@ def _iso_date(value: object) -> str:
     """A TOML date, or its text."""
     if isinstance(value, date) and not isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, str) and len(value) == 10:
+    if isinstance(value, str) and _DATE.fullmatch(value):
         return date.fromisoformat(value).isoformat()
     raise ValueError("expected a date such as 2026-11-21")
 
@@ -64,11 +67,28 @@ def duration(text: str) -> timedelta:
     return timedelta(hours=int(text[:-1]) * hours)
 
 
+def _shutdown_delay(value: object) -> float | str:
+    """`auto`, or seconds from 0 to an hour."""
+    if value == "auto":
+        return "auto"
+    if isinstance(value, (int, Decimal)) and not isinstance(value, bool) and 0 <= value <= 3600:
+        return float(value)
+    raise ValueError('expected seconds from 0 to 3600, or "auto"')
+
+
 def _multiplier(value: object) -> Decimal:
     """More than zero, at most 1000."""
     if isinstance(value, (int, Decimal)) and not isinstance(value, bool) and 0 < value <= 1000:
         return Decimal(value)
     raise ValueError("expected a number above 0 and at most 1000")
+
+
+def _positive_amount(value: object) -> int:
+    """More than 0 currency units with at most nine decimal places, in 1e-9."""
+    amount = _amount(value)
+    if amount <= 0:
+        raise ValueError("expected an amount above 0")
+    return amount
 
 
 def _factor(value: object) -> int:
@@ -87,9 +107,11 @@ def _network(value: object) -> str:
 
 
 Amount = Annotated[int, FromToml(_amount)]  # 1e-9 currency units
+PositiveAmount = Annotated[int, FromToml(_positive_amount)]  # 1e-9 currency units
 Factor = Annotated[int, FromToml(_factor)]  # 1e-9
 QualityPrices = Annotated[dict[str, int], FromToml(_by_quality)]
 UnixTime = Annotated[int, FromToml(_unix_time)]
 NetworkText = Annotated[str, FromToml(_network)]
+ShutdownDelay = Annotated[float | str, FromToml(_shutdown_delay)]  # seconds, or "auto"
 IsoDate = Annotated[str, FromToml(_iso_date)]  # YYYY-MM-DD
 Multiplier = Annotated[Decimal, FromToml(_multiplier)]  # as_integer_ratio() gives numerator and denominator

@@ -6,6 +6,8 @@ which is for the loopback, browsers accept neither the prefix nor `Secure`.
 
 from __future__ import annotations
 
+import hmac
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -15,6 +17,7 @@ from msgspec import Struct
 
 SESSION = "session"  # the token of the session
 VISITOR = "visitor"  # random, for the XSRF tokens before the sign-in
+KNOWN_BROWSER = "known-browser"  # signed: somebody has signed in here; see `gateway.people.known_places`
 #: Cookies of one sign-in. Two tabs may sign in at the same time, so each sign-in has its own: `of_step`.
 SECOND_STEP = "second-step"  # the token for the code after the password
 OIDC = "oidc"  # the secret of a sign-in that is under way at an identity provider
@@ -25,6 +28,8 @@ ACCOUNT = "account"  # the account whose pages were opened last
 SESSION_AGE = 30 * 86_400  # seconds; the server ends a session earlier if it is not used
 DELETED = -1
 LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
+FLASH_SIGNATURE = 16  # bytes
+LONGEST_FLASH = 500  # characters
 
 
 def step_of(secret: str) -> str:
@@ -83,3 +88,26 @@ def _end(cookie: NewCookie) -> dict[str, Any]:
     if cookie.max_age is None:
         return {}
     return {"expires": LONG_AGO} if cookie.max_age == DELETED else {"max_age": cookie.max_age}
+
+
+def write_flash(anchor: str, text: str) -> str:
+    """The value of the cookie with a message for the next page, such as "The key is revoked".
+
+    It is the signed text, which is read once; it is made with the secret of the session `anchor`.
+    """
+    content = text[:LONGEST_FLASH].encode()
+    return urlsafe_b64encode(_signature(anchor, content) + content).decode().rstrip("=")
+
+
+def read_flash(anchor: str, value: str) -> str:
+    """The text; empty for a value that was not made for this session."""
+    try:
+        content = urlsafe_b64decode(value + "=" * (-len(value) % 4))
+        signature, content = content[:FLASH_SIGNATURE], content[FLASH_SIGNATURE:]
+        return content.decode() if hmac.compare_digest(signature, _signature(anchor, content)) else ""
+    except ValueError:
+        return ""
+
+
+def _signature(anchor: str, content: bytes) -> bytes:
+    return hmac.digest(anchor.encode(), b"flash" + content, "sha256")[:FLASH_SIGNATURE]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 from tornado.escape import xhtml_escape
 
 from gateway.amounts import format_amount
+
+LONGEST_WHOLE = 34  # characters of a text that is never broken: so many fit into a column of a narrow window
 
 
 def time_element(moment: datetime | str | None, *, none: str = "–") -> str:
@@ -17,8 +21,8 @@ def time_element(moment: datetime | str | None, *, none: str = "–") -> str:
     parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     utc = parsed.astimezone(UTC)
     machine = utc.isoformat(timespec="seconds").replace("+00:00", "Z")
-    text = f"{utc:%Y-%m-%d %H:%M} UTC"
-    return f'<time datetime="{machine}" title="{utc:%Y-%m-%d %H:%M:%S} UTC" data-local>{text}</time>'
+    text = f"{utc:%Y-%m-%d %H:%M:%S} UTC"
+    return f'<time datetime="{machine}" title="{text}" data-local>{text}</time>'
 
 
 def amount_text(amount: int | str) -> str:
@@ -27,6 +31,25 @@ def amount_text(amount: int | str) -> str:
     sign, digits = ("−", text[1:]) if text.startswith("-") else ("", text.removeprefix("+"))
     whole, _, fraction = digits.partition(".")
     return f"{sign}{int(whole):,}.{fraction.ljust(2, '0')}"
+
+
+def money_text(amount: int | str, currency: str) -> str:
+    """An amount with its currency, if the prices name one."""
+    return f"{amount_text(amount)} {currency}".rstrip()
+
+
+def value_element(value: Any) -> str:
+    """HTML of a value of any JSON type, for people. Addresses and other short texts stay on one line."""
+    if isinstance(value, Mapping):
+        parts = [
+            f'<span class="faint">{xhtml_escape(str(name))}</span> {value_element(one)}' for name, one in value.items()
+        ]
+        return ", ".join(parts) or "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(value_element, value)) or "–"
+    text = {None: "–", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else str(value)
+    style = "whole" if len(text) <= LONGEST_WHOLE else "whole long"
+    return f'<span class="{style}">{xhtml_escape(text)}</span>' if text else "–"
 
 
 def number_text(number: int | str) -> str:

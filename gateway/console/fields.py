@@ -9,9 +9,9 @@ from typing import TypeVar
 from gateway.amounts import parse_amount
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
+from gateway.whole_numbers import parse_whole_number
 
 T = TypeVar("T")
-MOST_DIGITS = 17  # of a number that is looked for; the database has numbers of 64 bits
 
 
 def amount_field(visit: Visit, name: str, label: str) -> int | None:
@@ -21,7 +21,7 @@ def amount_field(visit: Visit, name: str, label: str) -> int | None:
 
 def count_field(visit: Visit, name: str, label: str) -> int | None:
     """The whole number; None for an empty field, InvalidValue for anything else."""
-    return _read(visit.text(name), int, f"{label}: expected a whole number", name)
+    return _read(visit.text(name), parse_whole_number, f"{label}: expected a whole number", name)
 
 
 def required_amount(visit: Visit, name: str, label: str) -> int:
@@ -33,9 +33,11 @@ def required_amount(visit: Visit, name: str, label: str) -> int:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that is written in the digits 0 to 9, at most 17 of them; None for any other text."""
-    # `isdigit` alone is true for digits that `int` refuses, such as a superscript two.
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None
+    """As `parse_whole_number`; None for any other text."""
+    try:
+        return parse_whole_number(text)
+    except ValueError:
+        return None
 
 
 def new_operation() -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from gateway.admin.actor import Actor
 from gateway.console import cookies as names
 from gateway.console.audience import OF_ACCOUNTS, check_audience
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 from gateway.errors import GatewayError
 
@@ -31,7 +31,7 @@ class Menu(Struct, frozen=True):
     of_site: list[Item]
 
 
-def menu_of(visit: Visit, routes: Sequence[Route]) -> Menu:
+def menu_of(visit: Visit, routes: Sequence[PageRoute]) -> Menu:
     """The navigation of a visit; for a stranger the public pages."""
     account = current_account(visit)
     actor = visit.actor if visit.is_signed_in else None
@@ -56,7 +56,7 @@ def current_account(visit: Visit) -> str:
     return last if last in visit.user.accounts else next(iter(sorted(visit.user.accounts)), "")
 
 
-def _here(visit: Visit, routes: Sequence[Route], account: str) -> Route | None:
+def _here(visit: Visit, routes: Sequence[PageRoute], account: str) -> PageRoute | None:
     """The route of the page, or of the one that it is below."""
     asked = visit.asked.path
     found = [(route.path.format(account=account), route) for route in routes]
@@ -64,7 +64,7 @@ def _here(visit: Visit, routes: Sequence[Route], account: str) -> Route | None:
     return max(above, key=lambda pair: len(pair[0]))[1] if above else None
 
 
-def _items(visit: Visit, routes: Sequence[Route], actor: Actor | None, account: str) -> list[Item]:
+def _items(visit: Visit, routes: Sequence[PageRoute], actor: Actor | None, account: str) -> list[Item]:
     found, here = [], _here(visit, routes, account)
     for route in routes:
         if route.is_open is not None and not route.is_open(visit):

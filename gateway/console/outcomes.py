@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.history.outcomes import NO_ERRORS
+from gateway.ledger.line_meta import NO_ERRORS
 
 WORDS = {
     "abandoned": "the client left before the call began",

@@ -11,10 +11,10 @@ from msgspec import Struct
 from gateway.accounts.accounts import Account
 from gateway.admin.audit_event import AuditEvent
 from gateway.admin.models import model_form
-from gateway.admin.price_list import group_price, own_price
+from gateway.admin.price_list import price_of
 from gateway.admin.times import from_micros
 from gateway.amounts import NANO, format_amount
-from gateway.billing.price_terms import OwnPrice
+from gateway.billing.price_terms import OwnPrice, UnreadablePrice
 from gateway.config.settings import AmountSettings, ModelSettings, Settings
 from gateway.console.elements import amount_text
 from gateway.console.price_rows import MAIN, TOKENS, UNITS, other_prices
@@ -52,9 +52,9 @@ class Field(Struct, frozen=True):
 def price_in_force(settings: Settings, account: Account, model: str, events: Sequence[AuditEvent] = ()) -> PriceInForce:
     """The price of the account for a model of the configuration, or one that is gone from it."""
     stored, known = account.prices.get(model), settings.models.get(model)
-    applied = own_price(account, model) if stored is not None else group_price(settings, account)
+    applied = price_of(settings, account, model)
     form: dict[str, Any] = {"price": {}, "later_prices": []}
-    if known is not None and applied is not None:
+    if known is not None:
         form = model_form(model, known, applied)
     now = _lines(form["price"])
     return PriceInForce(
@@ -63,7 +63,7 @@ def price_in_force(settings: Settings, account: Account, model: str, events: Seq
         is_own=stored is not None,
         is_known=known is not None,
         now=now,
-        is_free=known is not None and applied is not None and not now,
+        is_free=known is not None and not isinstance(applied, UnreadablePrice) and not now,
         later=[(str(later["effective_from"]), _lines(later)) for later in form["later_prices"]],
         since=_since(model, events) if stored is not None else None,
     )
@@ -95,9 +95,9 @@ def _field(name: str, values: Mapping[str, str], listed: Mapping[str, str]) -> F
     return Field(name, what.capitalize(), unit, values.get(name, ""), listed.get(name, ""))
 
 
-def _terms(stored: Mapping[str, str] | None, applied: OwnPrice | None) -> str:
-    if applied is None:
-        return "unreadable: it is of a newer version of the gateway"
+def _terms(stored: Mapping[str, str] | None, applied: OwnPrice | UnreadablePrice) -> str:
+    if isinstance(applied, UnreadablePrice):
+        return f"unreadable, so calls are refused: {applied.reason}"
     amounts = ", ".join(f"{unit_of(name)[0]} {amount_text(amount)}" for name, amount in applied.amounts)
     factor = f"list price × {format_amount(applied.factor)}"
     if stored is None:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from gateway.errors import GatewayError
 from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Answer, Upstream
-from gateway.http_server.places import Places
+from gateway.web.places import Places
 
 MOST_OF_USER = 8  # calls at the same time
 TIMEOUTS = Timeouts(connect=5.0, first_byte=600.0, idle=600.0, total=3600.0)  # the gateway's own are shorter

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
 
+from gateway.admin.times import FIRST_YEAR, LAST_YEAR, checked_moment, day
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
 from gateway.history.usage_sums import Period
@@ -18,7 +19,6 @@ BY_HOUR = timedelta(days=3)  # longer ranges are shown by day
 BY_DAY = timedelta(days=93)  # with a row for each of more days, a page would be larger than 100 kB
 YEAR = timedelta(days=366)
 DAY = timedelta(days=1)
-FIRST_YEAR, LAST_YEAR = 1970, 9998  # days around them can be computed
 
 
 class Range(Struct, frozen=True):
@@ -93,9 +93,10 @@ def _midnight() -> datetime:
 
 def _date(text: str, param: str) -> datetime:
     try:
-        found = date.fromisoformat(text)
+        found = day(text)
     except ValueError:
         raise InvalidValue("A date is written as 2026-01-31", param=param) from None
-    if not FIRST_YEAR <= found.year <= LAST_YEAR:
-        raise InvalidValue(f"The year is between {FIRST_YEAR} and {LAST_YEAR}", param=param)
-    return datetime(found.year, found.month, found.day, tzinfo=UTC)
+    try:
+        return checked_moment(found)
+    except ValueError:
+        raise InvalidValue(f"The year is between {FIRST_YEAR} and {LAST_YEAR}", param=param) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from gateway.admin.rights import reads_keys
 from gateway.console.ranges import Range
 from gateway.console.visit import Visit
 from gateway.history.refusals import RefusalQuery, RefusalSum, count_refusals, read_refusals
@@ -29,9 +30,8 @@ async def _query(visit: Visit, chosen: Range, *, key: str = "", user: str = "", 
 async def _keys(visit: Visit, key: str, user: str) -> Collection[str] | None:
     """The ids of the keys that the reader may see and that fit; None for all keys of the account."""
     store, actor, account = visit.store, visit.actor, visit.account
-    if not (key or user) and store.visible_keys.sees_all(actor, account):
+    if not (key or user) and reads_keys(actor, account):
         return None
-    fitting = set(await store.visible_keys.ids(actor, account))
-    if user:
-        fitting &= set(await store.keys.ids(account, user))
-    return fitting & {key} if key else fitting
+    if key:
+        return {key} if await store.key_service.has(actor, account, key, user) else set()
+    return await store.key_service.ids(actor, account, user)

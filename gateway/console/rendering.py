@@ -19,17 +19,19 @@ TEMPLATES = Loader(str(Path(__file__).parent / "templates"), autoescape="xhtml_e
 
 def render(template: str, settings: Settings, values: Mapping[str, Any]) -> bytes:
     """The HTML of a page, or of a part of one: such a part has nothing of a visit, and several readers can get it."""
-    root_path = settings.console.root_path
+    root_path, currency = settings.console.root_path, currency_of(settings)
     names = {
         "url": lambda path, **query: root_path + path_with(path, **query),
         "when": elements.time_element,
         "amount": elements.amount_text,
+        "money": lambda amount: elements.money_text(amount, currency),
+        "value": elements.value_element,
         "number": elements.number_text,
         "counted": elements.counted_text,
         "duration": elements.duration_text,
         "percent": elements.percent_text,
         "outcome_tone": outcome_tone,
-        "currency": currency_of(settings),
+        "currency": currency,
         "is_demo": settings.is_demo,
     }
     return TEMPLATES.load(template).generate(**names, **values)

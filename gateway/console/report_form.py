@@ -6,11 +6,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.admin.reports import ReportQuery
 from gateway.console.ranges import Range, chosen_range
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
 from gateway.history.usage_sums import DIMENSIONS, PERIODS
+from gateway.reports.reports import ReportQuery
 
 #: The groups in words.
 GROUPS = {

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from msgspec import structs
 
-from gateway.admin.csv_file import csv_pieces, in_pages
-from gateway.admin.key_names import key_names
-from gateway.admin.report_table import ReportTable
-from gateway.admin.reports import ReportQuery, Reports
-from gateway.admin.usage_report import Report
-from gateway.console.json_file import json_file
+from gateway.admin.key_lookups import key_names
+from gateway.console.json_files import json_file
 from gateway.console.ranges import LABELS
 from gateway.console.replies import Download
 from gateway.console.report_form import ReportForm
-from gateway.console.report_rows import ReportRows, first_rows, keys_of, report_rows
+from gateway.console.report_rows import MOST_SHOWN, ReportRows, first_rows, keys_of, report_rows
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue, NotFound
+from gateway.history.usage_sums import TooManyRows
+from gateway.reports.csv_file import csv_pieces, in_pages
+from gateway.reports.report_table import ReportTable
+from gateway.reports.reports import ReportQuery, Reports
+from gateway.reports.usage_report import Report
+from gateway.web.work_threads import LONG
 
 
 async def report_values(visit: Visit, form: ReportForm) -> dict[str, Any]:
@@ -26,7 +27,7 @@ async def report_values(visit: Visit, form: ReportForm) -> dict[str, Any]:
     report: Report | None = None
     shown: ReportRows | None = None
     try:
-        report = await _read(visit, form)
+        report = await _read(visit, form, has_others=True)
         shown = await _shown(visit, report)
     except (InvalidValue, NotFound) as error:
         visit.error = error
@@ -43,7 +44,7 @@ async def report_values(visit: Visit, form: ReportForm) -> dict[str, Any]:
 async def report_csv(visit: Visit, form: ReportForm) -> Download:
     """The file that `gateway report --format csv` prints."""
     report = await _read_for_file(visit, form)
-    total = await asyncio.to_thread(lambda: report.total_form)
+    total = await LONG.run(lambda: report.total_form)
     table = ReportTable({"group_by": report.group_by, "total": total})
     pieces = await csv_pieces(table.columns(), in_pages(table.record(report.row_form(row)) for row in report.rows))
     return Download(_name(report, form, "csv"), "text/csv; charset=utf-8", pieces)
@@ -62,15 +63,22 @@ async def _read_for_file(visit: Visit, form: ReportForm) -> Report:
     return await _read(visit, form)
 
 
-async def _read(visit: Visit, form: ReportForm) -> Report:
+async def _read(visit: Visit, form: ReportForm, *, has_others: bool = False) -> Report:
     """The report, with the margin if it is one of all accounts and any cost is known.
 
-    It is read beside the pages, because one of many rows takes long.
+    It is read beside the pages, because one of many rows takes long. `has_others`: of too many rows it has the most
+    expensive ones, and the others as one.
     """
     query = form.query(margin=not form.account)
     query = structs.replace(query, filters=await _with_ids(visit, query))
-    report = await Reports(await visit.services.history()).report(visit.actor, query)
-    total = await asyncio.to_thread(lambda: report.total)
+    reports = Reports(await visit.services.history())
+    try:
+        report = await reports.report(visit.actor, query)
+    except TooManyRows:
+        if not has_others:
+            raise
+        report = await reports.largest(visit.actor, query, MOST_SHOWN)
+    total = await LONG.run(lambda: report.total)
     return report if not form.account and total["upstream_cost_known"] else structs.replace(report, margin=False)
 
 
@@ -85,9 +93,9 @@ async def _with_ids(visit: Visit, query: ReportQuery) -> dict[str, Any]:
 
 
 async def _shown(visit: Visit, report: Report) -> ReportRows:
-    rows = await asyncio.to_thread(first_rows, report)
+    rows = await LONG.run(first_rows, report)
     names = await key_names(visit.store.store, keys_of(report, rows))
-    return await asyncio.to_thread(report_rows, report, rows, names)
+    return await LONG.run(report_rows, report, rows, names)
 
 
 def _name(report: Report, form: ReportForm, ending: str) -> str:

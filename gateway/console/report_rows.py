@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.admin.usage_report import Report
 from gateway.console.elements import percent_text
 from gateway.history.usage_sums import Sums, UsageRow
+from gateway.reports.usage_report import Report
 
 MOST_SHOWN = 200  # rows: a page is at most 100 kB
 
@@ -28,7 +28,8 @@ class ReportRows(Struct, frozen=True):
 
     rows: list[Row]
     total: Row
-    count: int
+    count: int  # without the others
+    others: Row | None = None  # all rows of a report that are too many
 
 
 def first_rows(report: Report) -> list[UsageRow]:
@@ -50,6 +51,7 @@ def report_rows(report: Report, rows: list[UsageRow], key_names: Mapping[str, st
         rows=[_row(report, row, key_names) for row in rows],
         total=Row([], report.total_form, _share(report.total)),
         count=len(report.rows),
+        others=Row([], others, _share(report.others)) if (others := report.others_form) and report.others else None,
     )
 
 

@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from gateway.console.audience import OF_ACCOUNTS, Audience
 from gateway.console.visit import Visit
-from gateway.http_server.path_table import PARAMETER, PathTable
-from gateway.http_server.places import Limit
+from gateway.web.path_table import PARAMETER, PathTable
+from gateway.web.places import Limit
 
 Function = Callable[..., Awaitable[Any]]
 
 
-class Route(Struct, frozen=True, kw_only=True):
+class PageRoute(Struct, frozen=True, kw_only=True):
     """One entry of the table.
 
     `function` is called with the `Visit`, and by keyword with each parameter of the path. It returns a `Reply`. `form`
@@ -33,6 +33,7 @@ class Route(Struct, frozen=True, kw_only=True):
     #: A GET that waits for something else than the store and the database's thread of the pages. It takes no turn, and
     #: is cancelled if the browser leaves; one that changes something in several steps `completes` them.
     waits: bool = False
+    waits_if: Callable[[Visit], bool] | None = None  # of a GET that `waits` for some queries only
     completes: bool = False
     always: bool = False  # a POST that ends something, or adds nothing that stays: a person sends any number of them
     limit: Limit | None = None  # of a POST, or of a GET that waits; this one has a limit of its own without it
@@ -47,6 +48,10 @@ class Route(Struct, frozen=True, kw_only=True):
         """Whether the route may change something: it needs an XSRF token."""
         return self.method == "POST"
 
+    def takes_no_turn(self, visit: Visit) -> bool:
+        """Whether the page of this visit waits for something else."""
+        return self.waits or (self.waits_if is not None and self.waits_if(visit))
+
     def problem(self) -> str:
         """What is wrong with the entry; empty for a sound one."""
         for function in (self.function, *([self.form] if self.form else [])):
@@ -57,24 +62,24 @@ class Route(Struct, frozen=True, kw_only=True):
             return "the audience needs {account} in the path"
         if self.menu and (self.writes or set(self.parameters) - {"account"}):
             return "a page in the navigation is a GET, and about an account or the site"
-        if self.limit is not None and not (self.writes or self.waits):
+        if self.limit is not None and not (self.writes or self.waits or self.waits_if):
             return "a page that takes turns has no limit of its own"
         if self.form is not None and not self.writes:
             return "only a POST has a form"
         return ""
 
 
-class Router:
+class PageRouter:
     """Finds routes by method and path."""
 
-    def __init__(self, routes: Iterable[Route]) -> None:
-        self._table: PathTable[Route] = PathTable()
+    def __init__(self, routes: Iterable[PageRoute]) -> None:
+        self._table: PathTable[PageRoute] = PathTable()
         self.routes = tuple(routes)
         for route in self.routes:
             if problem := route.problem():
                 raise ValueError(f"{route.method} {route.path}: {problem}")
             self._table.add(route.method, route.path, route)
 
-    def search(self, method: str, path: str) -> tuple[Route, Mapping[str, str]]:
+    def search(self, method: str, path: str) -> tuple[PageRoute, Mapping[str, str]]:
         """The route and the parameters of a request; MethodNotAllowed, UnknownURL."""
         return self._table.search(method, path)

@@ -64,7 +64,6 @@ class StaticHandler(RequestHandler):
         self._files = files
 
     def set_default_headers(self) -> None:
-        self.clear_header("Server")
         self.set_header("X-Content-Type-Options", "nosniff")
         self.set_header("Content-Security-Policy", "default-src 'none'")
         self.set_header("Cross-Origin-Resource-Policy", "same-origin")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.console.pages import (
     account,
+    import_links,
     invitation,
     keys,
     oidc,
@@ -20,13 +21,14 @@ from gateway.console.pages import (
     site_models,
     site_prices,
     site_reports,
+    site_superseded,
     site_users,
     start,
     usage,
 )
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[PageRoute, ...] = (
     *start.ROUTES,
     *sign_in.ROUTES,
     *oidc.ROUTES,
@@ -43,8 +45,10 @@ ROUTES: tuple[Route, ...] = (
     *site_prices.ROUTES,
     *site_users.ROUTES,
     *site_imports.ROUTES,
+    *import_links.ROUTES,
     *site_models.ROUTES,
     *site_calls.ROUTES,
+    *site_superseded.ROUTES,
     *site_reports.ROUTES,
     *profile.ROUTES,
 )

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from gateway.admin.times import from_micros
-from gateway.admin.usage_report import Report
 from gateway.console.ranges import DAY, YEAR
+from gateway.reports.usage_report import Report
 
 MOST = 7  # models with a column of their own
 OTHER = "other models"

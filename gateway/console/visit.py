@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct
 
 from gateway.admin.actor import Actor
-from gateway.admin.people import People
-from gateway.admin.services import AdminServices
-from gateway.admin.sessions import NewSession, Session
-from gateway.admin.sign_in import Client
 from gateway.admin.store_services import StoreServices
 from gateway.admin.user_rows import User
 from gateway.config.settings import Settings
 from gateway.console import cookies as names
-from gateway.console.cookies import Cookies
-from gateway.console.flash import read_flash, write_flash
+from gateway.console.cookies import Cookies, read_flash, write_flash
 from gateway.console.running_imports import RunningImports
 from gateway.console.xsrf import xsrf_token
 from gateway.errors import GatewayError, InvalidValue, NotSignedIn, SignInFailed
+from gateway.people.known_places import KEPT
+from gateway.people.people import People
+from gateway.people.sessions import NewSession, UserSession
+from gateway.people.sign_in import Client
+from gateway.services.services import AdminServices
 
 MAX_FIELD = 20_000  # characters of one field
+RECENT = timedelta(minutes=15)  # since the sign-in of a person without a password
 
 
 class Asked(Struct, frozen=True):
@@ -58,7 +60,7 @@ class Visit:
         self.form: Mapping[str, list[str]] = {}  # what a POST has in its body
         self.error: GatewayError | None = None  # why the input was refused; the form is shown again
         self.user: User | None = None  # who is signed in
-        self.session: Session | None = None
+        self.session: UserSession | None = None
         self._actor: Actor | None = None
         self._notes: list[str] = []
 
@@ -79,7 +81,8 @@ class Visit:
     # Who ------------------------------------------------------------------------------------------------------------
 
     async def identify(self) -> None:
-        """Find out who is signed in."""
+        """Find out who is signed in now."""
+        self.user, self.session, self._actor = None, None, None
         token = self.cookies.get(names.SESSION)
         if not token:
             return
@@ -112,13 +115,20 @@ class Visit:
     @property
     def client(self) -> Client:
         """Where the person signs in from."""
-        return Client(self.asked.address, self.asked.user_agent)
+        return Client(self.asked.address, self.asked.user_agent, self.cookies.get(names.KNOWN_BROWSER))
 
-    def begin_session(self, new: NewSession) -> None:
-        """Sign in with the answer."""
+    async def begin_session(self, new: NewSession) -> None:
+        """Sign in with the answer, and make the browser and the address known."""
+        await self.make_known(new.user)
         self.cookies.delete(names.VISITOR)
         self.cookies.set(names.SESSION, new.token, max_age=names.SESSION_AGE)
-        self.user, self.session, self._actor = new.user, new.session, new.user.actor(self.asked.address)
+        self.user, self.session = new.user, new.session
+        self._actor = new.user.actor(self.asked.address, new.session.id)
+
+    async def make_known(self, user: User) -> None:
+        """Make the browser and the address known as those of a user who has signed in or set a new password."""
+        known = await (await self.people()).sign_in.remember(user, self.client)
+        self.cookies.set(names.KNOWN_BROWSER, known, max_age=KEPT)
 
     def end_session(self) -> None:
         """Sign out with the answer; the caller ends the session itself."""
@@ -149,6 +159,16 @@ class Visit:
             await sign_in.confirm_password(self.actor, self.raw("current_password"))
         except SignInFailed:
             raise SignInFailed("The password is wrong") from None
+
+    async def confirm_person(self) -> None:
+        """As `confirm_password`; of a person without a password, who signs in elsewhere, the sign-in must be recent.
+
+        The form includes `_confirm_password.html` for people with a password.
+        """
+        if self.person.has_password:
+            await self.confirm_password()
+        elif self.session is None or datetime.now(UTC) - self.session.created > RECENT:
+            raise InvalidValue("This needs a sign-in of the last 15 minutes: sign out, sign in again and repeat it")
 
     # What was typed -------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,8 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Dialect
 
+from gateway.database.tables import MAXIMA
+
 Row = tuple[Any, ...]
 
 
@@ -44,7 +46,7 @@ def update_rows(
 def add_rows(
     connection: Connection, table: sa.Table, labels: tuple[str, ...], sums: tuple[str, ...], rows: Sequence[Row]
 ) -> None:
-    """Insert rows, or add their `sums` to the rows that have the same primary key.
+    """Insert rows, or add their `sums` to the rows that have the same primary key; of maxima the larger one stays.
 
     A row has the values of `labels`, and then those of `sums`. All other columns are numbers: 0 in a new row, else
     unchanged. No two rows have the same primary key.
@@ -95,7 +97,7 @@ def _add_text(table: sa.Table, labels: tuple[str, ...], sums: tuple[str, ...]) -
     names = (*labels, *sums)
     rest = _rest(table, names)
     values = ["?"] * len(names) + ["0"] * len(rest)
-    return f"{_into(table, names + rest)} VALUES ({', '.join(values)}) {_on_conflict(table, sums)}"
+    return f"{_into(table, names + rest)} VALUES ({', '.join(values)}) {_on_conflict(table, sums, 'max')}"
 
 
 @lru_cache(maxsize=256)
@@ -105,7 +107,7 @@ def _add_document_text(table: sa.Table, labels: tuple[str, ...], sums: tuple[str
     types = ", ".join(f'"{name}" {table.c[name].type.compile(dialect)}' for name in names)
     values = f"SELECT {', '.join([_listed(names), *('0' for _ in rest)])}"
     source = f"FROM json_to_recordset(%s::json) AS r({types})"
-    return f"{_into(table, names + rest)} {values} {source} {_on_conflict(table, sums)}"
+    return f"{_into(table, names + rest)} {values} {source} {_on_conflict(table, sums, 'greatest')}"
 
 
 def _into(table: sa.Table, names: tuple[str, ...]) -> str:
@@ -116,9 +118,15 @@ def _rest(table: sa.Table, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(column.name for column in table.columns if column.name not in names)
 
 
-def _on_conflict(table: sa.Table, sums: tuple[str, ...]) -> str:
-    added = ", ".join(f'"{name}" = {table.name}."{name}" + excluded."{name}"' for name in sums)
-    return f"ON CONFLICT ({_listed(table.primary_key.columns.keys())}) DO UPDATE SET {added}"
+def _on_conflict(table: sa.Table, sums: tuple[str, ...], larger: str) -> str:
+    """`larger` is the dialect's function of the larger of two values."""
+    changes = ", ".join(
+        f'"{name}" = {larger}({table.name}."{name}", excluded."{name}")'
+        if name in MAXIMA
+        else f'"{name}" = {table.name}."{name}" + excluded."{name}"'
+        for name in sums
+    )
+    return f"ON CONFLICT ({_listed(table.primary_key.columns.keys())}) DO UPDATE SET {changes}"
 
 
 def _listed(names: Sequence[str]) -> str:

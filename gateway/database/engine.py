@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -19,6 +20,11 @@ from gateway.database.lock import Lock, Name, held, lock_of
 from gateway.database.tables import meta
 from gateway.errors import DatabaseRefused, DatabaseUnavailable
 
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    Insert = postgresql.Insert | sqlite.Insert
+
 BUSY_MS = 10_000  # milliseconds a statement waits for another process's transaction (SQLite)
 CONNECT_WITHIN = 5  # seconds
 ANSWER_WITHIN = 15  # seconds without a sign of life after which a connection counts as broken (PostgreSQL)
@@ -27,9 +33,10 @@ WRITES, DURABLE = "gateway_writes", "gateway_durable"
 
 #: PostgreSQL's codes of a transaction that it undid because of another one: a serialization failure, a deadlock.
 UNDONE = frozenset({"40001", "40P01"})
+ATTEMPTS = 5  # of a transaction that is undone each time
+PAUSE = 0.05  # seconds at most after the first of them; after the second twice as many, and so on
 
 T = TypeVar("T")
-Insert = postgresql.Insert | sqlite.Insert
 
 
 class Database:
@@ -66,13 +73,22 @@ class Database:
     @staticmethod
     def version_at(address: DatabaseAddress) -> migrate.TablesVersion:
         """Which tables an existing database has; the errors are those of `open`. Nothing is changed."""
-        with errors_translated():
-            engine = _engine(address)
-        try:
-            with errors_translated(), engine.connect() as connection:
-                return migrate.version_of(connection)
-        finally:
-            engine.dispose()
+        with _connected(address) as connection:
+            return migrate.version_of(connection)
+
+    @staticmethod
+    def is_newer_at(address: DatabaseAddress) -> bool:
+        """Whether an existing database has tables that this program does not know; DatabaseUnavailable."""
+        with _connected(address) as connection:
+            revision = migrate.revision_of(connection)
+        return bool(revision) and not migrate.is_known(revision)
+
+    @staticmethod
+    @contextmanager
+    def transaction_at(address: DatabaseAddress) -> Iterator[Connection]:
+        """A transaction on a PostgreSQL database, whatever tables it has; DatabaseUnavailable."""
+        with _connected(address) as connection, connection.begin():
+            yield connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -90,22 +106,34 @@ class Database:
             yield connection
 
     def write(self, function: Callable[[Connection], T]) -> T:
-        """Call `function` in a durable transaction that writes, and once more if the server undid it for another one.
+        """Call `function` in a durable transaction that writes, and again if the server undid it for another one.
 
         So the function changes nothing but what is in the database. The other one has ended or goes on by then.
+        Among many at once it may be undone again: it is called ATTEMPTS times, with a random pause between them.
         """
+        return self._write(function, is_kept=True)
 
+    def rehearse(self, function: Callable[[Connection], object]) -> None:
+        """Call `function` as `write` does, and undo what it wrote: its error says whether the change is refused."""
+        self._write(function, is_kept=False)
+
+    def _write(self, function: Callable[[Connection], T], *, is_kept: bool) -> T:
         def call() -> T:
-            with self._connect(writes=True, durable=True) as connection, connection.begin():
-                return function(connection)
+            with self._connect(writes=True, durable=is_kept) as connection, connection.begin() as transaction:
+                result = function(connection)
+                if not is_kept:
+                    transaction.rollback()
+                return result
 
         with errors_translated():
-            try:
-                return call()
-            except sa.exc.OperationalError as error:
-                if getattr(error.orig, "sqlstate", None) not in UNDONE:
-                    raise
-                return call()
+            for attempt in range(1, ATTEMPTS):
+                try:
+                    return call()
+                except sa.exc.OperationalError as error:
+                    if getattr(error.orig, "sqlstate", None) not in UNDONE:
+                        raise
+                    time.sleep(random.random() * attempt * PAUSE)  # noqa: S311 - spreads attempts, guards nothing
+            return call()
 
     def _connect(self, *, writes: bool, durable: bool = False) -> Connection:
         connection = self.engine.connect()
@@ -137,7 +165,13 @@ class Database:
 
     def insert(self, table: sa.Table) -> Insert:
         """An INSERT that has `on_conflict_do_update`."""
-        return sqlite.insert(table) if self.address.file is not None else postgresql.insert(table)
+        if self.address.file is not None:
+            from sqlalchemy.dialects import sqlite
+
+            return sqlite.insert(table)
+        from sqlalchemy.dialects import postgresql  # 0.08 s
+
+        return postgresql.insert(table)
 
     def close(self) -> None:
         """Close all connections."""
@@ -183,6 +217,18 @@ def _inode(address: DatabaseAddress) -> int:
 
 def _one_line(error: object) -> str:
     return " ".join(str(error).split())
+
+
+@contextmanager
+def _connected(address: DatabaseAddress) -> Iterator[Connection]:
+    """A connection of its own, whatever tables there are."""
+    with errors_translated():
+        engine = _engine(address)
+    try:
+        with errors_translated(), engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
 
 
 def _migrate(engine: Engine, address: DatabaseAddress) -> None:

@@ -32,6 +32,8 @@ def _user() -> sa.Column[str]:
 
 
 #: A person. `email` is normalised; `role` is operator, viewer or none; `totp_step` is the last step used for a code.
+#: `proved_by` is mail, provider or operator, or empty while the address is not proved, see `people.proofs`.
+#: `address_set_by`: who changed `email` last without being an operator then, or empty.
 users = sa.Table(
     "users",
     metadata,
@@ -45,10 +47,14 @@ users = sa.Table(
     sa.Column("totp_step", sa.BigInteger),
     _time("created_at"),
     _time_or_none("disabled_at"),
+    _time_or_none("proved_at"),
+    sa.Column("proved_by", sa.Text, nullable=False, server_default=""),
+    sa.Column("address_set_by", sa.Text, nullable=False, server_default=""),
     sa.UniqueConstraint("email", name="users_email"),
 )
 
-#: A user of an OIDC provider. `granted` is a JSON object: what the provider's claims gave, see `admin.oidc.grants`.
+#: A user of an OIDC provider. `granted` is a JSON object: what the provider's claims gave, see `people.grants`.
+#: `verified_at`: when the provider first called the address of the user verified, or none.
 identities = sa.Table(
     "identities",
     metadata,
@@ -58,12 +64,13 @@ identities = sa.Table(
     _time("created_at"),
     _time_or_none("used_at"),
     sa.Column("granted", sa.Text, nullable=False, server_default="{}"),
+    _time_or_none("verified_at"),
     sa.PrimaryKeyConstraint("issuer", "subject"),
     sa.Index("identities_user", "user_id"),
     sa.Index("identities_user_issuer", "user_id", "issuer", unique=True),
 )
 
-#: `role` is owner or member.
+#: `role` is owner or member. `given_by`: who gave it, see `people.role_rights.GivenBy`; empty in older rows.
 memberships = sa.Table(
     "memberships",
     metadata,
@@ -71,11 +78,15 @@ memberships = sa.Table(
     _text("account"),
     _text("role"),
     _time("created_at"),
+    sa.Column("given_by", sa.Text, nullable=False, server_default=""),
     sa.PrimaryKeyConstraint("user_id", "account"),
     sa.Index("memberships_account", "account"),
 )
 
 #: To an account with a role there, or to the site with `site_role`; the other columns of the two are empty.
+#: `mailed_at`: the link was sent to the address and shown to nobody. `maker_issuer`: the identity provider by which the
+#: user was signed in who made it, or empty. `former_user`: the id of a user who had the address and has another one
+#: now, or empty.
 invitations = sa.Table(
     "invitations",
     metadata,
@@ -89,6 +100,9 @@ invitations = sa.Table(
     _time("created_at"),
     _time("expires_at"),
     _time_or_none("used_at"),
+    _time_or_none("mailed_at"),
+    sa.Column("maker_issuer", sa.Text, nullable=False, server_default=""),
+    sa.Column("former_user", sa.Text, nullable=False, server_default=""),
     sa.UniqueConstraint("token_hash", name="invitations_token"),
     sa.Index("invitations_email", "email"),
     sa.Index("invitations_account", "account"),
@@ -96,6 +110,7 @@ invitations = sa.Table(
 
 #: Links that work once. `purpose` is sign_in, reset (a new password) or second_factor (after the password or a
 #: provider). `arrival` is a JSON object for a second step after a provider, see `admin.oidc.arrivals`, or empty.
+#: `created_by` is the actor who made a link of the purpose sign_in, `maker_issuer` as of an invitation.
 sign_in_links = sa.Table(
     "sign_in_links",
     metadata,
@@ -106,6 +121,8 @@ sign_in_links = sa.Table(
     _time("expires_at"),
     _time_or_none("used_at"),
     sa.Column("arrival", sa.Text, nullable=False, server_default=""),
+    sa.Column("created_by", sa.Text, nullable=False, server_default=""),
+    sa.Column("maker_issuer", sa.Text, nullable=False, server_default=""),
     sa.Index("sign_in_links_user", "user_id"),
 )
 
@@ -118,9 +135,20 @@ sign_ups = sa.Table(
     _time("created_at"),
     _time("expires_at"),
     sa.Column("network", sa.Text, nullable=False, server_default=""),
-    sa.UniqueConstraint("email", name="sign_ups_email"),
+    sa.Index("sign_ups_address", "email"),
     sa.Index("sign_ups_expires", "expires_at"),
     sa.Index("sign_ups_network", "network", "expires_at"),
+)
+
+#: Accounts that new users own and that the store may not have yet; a row is removed once its account is open.
+#: `rule` is that of the audit trail.
+promised_accounts = sa.Table(
+    "promised_accounts",
+    metadata,
+    sa.Column("user_id", sa.Text, sa.ForeignKey("users.id", ondelete="CASCADE"), primary_key=True),
+    _text("account"),
+    _text("rule"),
+    _time("created_at"),
 )
 
 #: Who is signed in. A session that ended has no row. `issuer`: the identity provider of the sign-in, or empty.
@@ -182,5 +210,6 @@ audit_events = sa.Table(
 
 #: All of them, each after those that it refers to.
 PEOPLE = (
-    users, identities, memberships, invitations, sign_in_links, sign_ups, sessions, admin_tokens, audit_events,
+    users, identities, memberships, invitations, sign_in_links, sign_ups, promised_accounts, sessions, admin_tokens,
+    audit_events,
 )  # fmt: skip

@@ -16,10 +16,12 @@ Nano = sa.BigInteger
 Time = sa.BigInteger
 Hash = sa.LargeBinary
 
-#: Upper bounds of the histogram cells, in milliseconds; a last cell counts larger values.
-DURATION_MS = (100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000)
-FIRST_TOKEN_MS = (50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000)
-#: The buckets of `Usage` that rollups sum, under their names there; sound in milliseconds.
+#: Upper bounds of the histogram cells, in milliseconds, two for each octave; a last cell counts larger values.
+TIMES_MS = (1, 2, 3, *(round(2 ** (half / 2)) for half in range(4, 37)))  # up to 262,144
+#: The cells of versions before 0120. Their counts stay where they are, and nothing is added to them.
+OLD_DURATION_MS = (100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000)
+OLD_FIRST_TOKEN_MS = (50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000)
+#: The buckets of `Usage` that rollups sum, under their names there; audio in milliseconds.
 USAGE = (
     "in_text", "in_cached", "in_cache_write_short", "in_cache_write_long", "in_audio", "in_audio_cached", "in_image",
     "out_text", "out_reasoning", "out_audio", "out_image", "images", "characters", "audio_ms_in", "audio_ms_out",
@@ -32,11 +34,18 @@ SUMS = (
     "calls", "estimated", "cost", "uncollected", "upstream_cost", "upstream_cost_known", *USAGE, "duration_ms",
     "streams", "first_token_ms",
 )  # fmt: skip
-#: Defaults of the measures that a later migration added.
-ADDED = {"upstream_cost": "0", "upstream_cost_known": "0"}
-DURATION_CELLS = tuple(f"duration_{cell}" for cell in range(len(DURATION_MS) + 1))
-FIRST_TOKEN_CELLS = tuple(f"first_token_{cell}" for cell in range(len(FIRST_TOKEN_MS) + 1))
-MEASURES = (*SUMS, *DURATION_CELLS, *FIRST_TOKEN_CELLS)
+DURATION_CELLS, FIRST_TOKEN_CELLS = (
+    (*(f"{kind}_to_{bound}" for bound in TIMES_MS), f"{kind}_above") for kind in ("duration", "first_token")
+)
+OLD_DURATION_CELLS = tuple(f"duration_{cell}" for cell in range(len(OLD_DURATION_MS) + 1))
+OLD_FIRST_TOKEN_CELLS = tuple(f"first_token_{cell}" for cell in range(len(OLD_FIRST_TOKEN_MS) + 1))
+#: The longest times; 0 in rows of versions before 0120. They are not lowered when lines are subtracted.
+MAXIMA = ("duration_max_ms", "first_token_max_ms")
+#: What a row adds up; the measures are these and the maxima, which come last.
+ADDITIVE = (*SUMS, *DURATION_CELLS, *FIRST_TOKEN_CELLS, *OLD_DURATION_CELLS, *OLD_FIRST_TOKEN_CELLS)
+MEASURES = (*ADDITIVE, *MAXIMA)
+#: Measures that a later migration added.
+ADDED = frozenset({"upstream_cost", "upstream_cost_known", *DURATION_CELLS, *FIRST_TOKEN_CELLS, *MAXIMA})
 
 #: id: the database's own; bound: whether a store has taken it.
 meta = sa.Table(
@@ -78,6 +87,8 @@ def _line_columns() -> list[sa.Column[Any]]:
 #: What few lines are: neither a charge nor the charge of a call that was lost. The values are a part of the condition,
 #: so that both databases see that the index fits.
 IS_MOVEMENT = "kind != 'use' AND kind != 'reclaim'"
+#: The lines of calls that are part of a session.
+IN_SESSION = "session != ''"
 #: Every ledger line. The columns after `hash` repeat parts of `meta` for reports; they are empty where it has none.
 #: `tags` is a JSON object.
 ledger_lines = sa.Table(
@@ -99,6 +110,7 @@ ledger_lines = sa.Table(
     _added("user_id"),
     _added("tags"),
     sa.Column("upstream_cost", Nano),  # NULL: not known
+    _added("session"),
     sa.PrimaryKeyConstraint("account", "seq"),
     sa.Index("ledger_lines_request", "request_id"),
     sa.Index("ledger_lines_at", "at"),
@@ -106,12 +118,20 @@ ledger_lines = sa.Table(
         "ledger_lines_movements",
         "account",
         "seq",
+        # PostgreSQL's index has the condition, too, from its migration: to name it here loads that dialect, in 0.08 s.
         sqlite_where=sa.text(IS_MOVEMENT),
-        postgresql_where=sa.text(IS_MOVEMENT),
+    ),
+    sa.Index(
+        "ledger_lines_session",
+        "session",
+        "account",
+        "seq",
+        sqlite_where=sa.text(IN_SESSION),
     ),
 )
 
 #: Lines that the store lost after they were imported, for example in a failover; other lines have their numbers now.
+#: `acknowledged_at`: when an operator decided that the line is not booked again; NULL for the others.
 superseded_lines = sa.Table(
     "superseded_lines",
     metadata,
@@ -119,7 +139,9 @@ superseded_lines = sa.Table(
     sa.Column("id", sa.BigInteger().with_variant(sa.Integer, "sqlite"), primary_key=True),
     *_line_columns(),
     sa.Column("superseded_at", Time, nullable=False),
+    sa.Column("acknowledged_at", Time),
     sa.Index("superseded_lines_account", "account", "seq"),
+    sa.Index("superseded_lines_request", "account", "request_id"),
 )
 
 #: How far each account is imported. Lines 1 … `opening_seq` are not in the database: `opening_balance` is their sum.
@@ -144,7 +166,7 @@ import_state = sa.Table(
 
 def _rollup(name: str, period: str, *labels: str, user: sa.Column[str] | None = None) -> sa.Table:
     """Sums of the calls by a period and labels, one row for each combination; `user` depends on the key."""
-    cells = {*DURATION_CELLS, *FIRST_TOKEN_CELLS}
+    cells = {*DURATION_CELLS, *FIRST_TOKEN_CELLS, *OLD_DURATION_CELLS, *OLD_FIRST_TOKEN_CELLS}
     return sa.Table(
         name,
         metadata,
@@ -155,7 +177,7 @@ def _rollup(name: str, period: str, *labels: str, user: sa.Column[str] | None = 
                 measure,
                 sa.Integer if measure in cells else sa.BigInteger,
                 nullable=False,
-                server_default=ADDED.get(measure),
+                server_default="0" if measure in ADDED else None,
             )
             for measure in MEASURES
         ),
@@ -218,4 +240,30 @@ refusals_hourly = sa.Table(
 #: The batches of counts that are in `refusals_hourly`, so that none is added twice.
 refusal_batches = sa.Table(
     "refusal_batches", metadata, sa.Column("id", sa.Text, primary_key=True), sa.Column("at", Time, nullable=False)
+)
+
+#: The addresses that calls of a key came from, whole or shortened as the configuration says: `calls` is JSON, request
+#: ids by address, of batches from `at` on. The days begin both keys, so that what is too old is found there.
+call_addresses = sa.Table(
+    "call_addresses",
+    metadata,
+    sa.Column("day", Time, nullable=False),
+    _text("key_id"),
+    sa.Column("at", Time, nullable=False),
+    _text("calls"),
+    sa.PrimaryKeyConstraint("day", "key_id", "at"),
+    sqlite_with_rowid=False,
+)
+
+#: The addresses that a key was used from on a day, so that they are found without reading its calls.
+key_addresses = sa.Table(
+    "key_addresses",
+    metadata,
+    sa.Column("day", Time, nullable=False),
+    _text("key_id"),
+    _text("address"),
+    sa.Column("first_at", Time, nullable=False),
+    sa.Column("last_at", Time, nullable=False),
+    sa.PrimaryKeyConstraint("day", "key_id", "address"),
+    sqlite_with_rowid=False,
 )

@@ -8,26 +8,18 @@ Sharp edge: the bytes of `feed` must be sent in order; `close` raises for an inc
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import copy
-
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from gateway.billing.delivered import Delivered
-from gateway.billing.usage import is_possible, text_units
-from gateway.encoders.chat_choice import ChoiceEncoder
+from gateway.billing.usage import text_units
+from gateway.encoders.answer_encoder import AnswerEncoder, CountAnswer
 from gateway.encoders.chat_form import AnswerForm, service_tier
-from gateway.encoders.chat_media import count_message
-from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.ids import padding
-from gateway.schemas.chat_response import ChatChunk, ChunkChoice, CompletionUsage, Delta
+from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.chat_response import ChatChunk, ChunkChoice, Delta
 from gateway.sse import DONE, encode_data
 
 _encoder = msgspec.json.Encoder()
-
-#: The usage for the client, from the upstream's count, our own, and whether the first covers the whole answer.
-CountAnswer = Callable[[CompletionUsage | None, Delivered, bool], CompletionUsage]
 
 
 class _FrameTemplate(msgspec.Struct, frozen=True):
@@ -43,34 +35,15 @@ class _FrameTemplate(msgspec.Struct, frozen=True):
 PLACEHOLDER = "\0text\0"
 
 
-class ChatStreamEncoder:
-    """Turns one provider stream into frames for the client."""
+class ChatStreamEncoder(AnswerEncoder):
+    """Turns one provider stream into frames of OpenAI's chat dialect."""
 
-    __slots__ = (
-        "_choices",
-        "_count",
-        "_counted",
-        "_last",
-        "_plain",
-        "_template",
-        "content_started",
-        "continued",
-        "delivered",
-        "form",
-        "usage",
-    )
+    __slots__ = ("_plain", "_template", "_verdict")
 
-    def __init__(self, form: AnswerForm, *, count: CountAnswer | None = None) -> None:
-        self.form = form
-        self.usage: CompletionUsage | None = None  # the upstream's last count; it may be of a part of the answer
-        self._count = count
-        self._counted: Delivered | None = None  # what was delivered when `usage` came
-        self.delivered = Delivered()
-        self.continued = False  # a second upstream continued, so neither count covers the whole answer
-        self.content_started = False  # content of the answer was encoded
-        self._choices: list[ChoiceEncoder] = []
-        self._last = ChatChunk()
+    def __init__(self, form: AnswerForm, request: ChatRequest | None = None, count: CountAnswer | None = None) -> None:
+        super().__init__(form, count=count)
         self._template: _FrameTemplate | None = None
+        self._verdict = b""  # the frame of a moderation after the last content
         self._plain: ChatChunk | None = None  # the last chunk, if its frame was made from the template
 
     def feed(self, chunk: ChatChunk) -> bytes:
@@ -82,57 +55,21 @@ class ChatStreamEncoder:
             return self._moderation(chunk)
         if len(choices) == 1 and (frame := self._text(chunk, choices[0])):
             return frame
-        self._plain = None  # a choice may have ended
-        frames: list[bytes] = []
-        for part in choices:
-            for encoded in self._choice(part.index, chunk, frames).feed(part):
-                self._add(encoded.delta)
-                frames.append(self._encode(chunk, encoded))
+        self._plain = None
+        return self._feed_parts(chunk)
+
+    def last_frames(self, finishes: list[ChunkChoice]) -> bytes:
+        frames = [self.part_frames(self._last, finish) for finish in finishes]
+        frames.append(self._verdict)
+        if self.form.include_usage:
+            frames.append(self._usage_frame())
+        frames.append(DONE)
         return b"".join(frames)
 
-    def _feed_counted(self, chunk: ChatChunk) -> bytes:
-        """The frames of a chunk with a usage, which counts the answer up to and with this chunk."""
-        usage, chunk.usage = chunk.usage, UNSET
-        frames = self.feed(chunk)
-        if self.continued:
-            return frames
-        if is_possible(usage):
-            self.usage, self._counted = usage, copy(self.delivered)  # type: ignore[assignment]  # it was checked
-        else:
-            self._counted = None
-        return frames
-
-    def continue_elsewhere(self) -> None:
-        """Another upstream continues the answer, so the usage of the first one does not cover it."""
-        self.usage, self._counted, self.continued = None, None, True
-
-    @property
-    def finished(self) -> bool:
-        """Whether every choice has its finish reason."""
-        return bool(self._choices) and all(choice.finish_reason is not None for choice in self._choices)
-
-    @property
-    def counted(self) -> bool:
-        """Whether `usage` is the upstream's count of the whole answer."""
-        return self._counted == self.delivered and self.finished
-
-    @property
-    def used_tier(self) -> str | UnsetType | None:
-        """The service tier the upstream named, in its last chunk."""
-        return self._last.service_tier
-
-    def close(self) -> bytes:
-        """The last frames of a complete stream; UpstreamTruncated if a choice is unfinished."""
-        if not self.finished:
-            raise UpstreamTruncated()
-        if not self.form.include_usage:
-            return DONE
+    def _usage_frame(self) -> bytes:
         last = self._stamp(ChatChunk(system_fingerprint=self._last.system_fingerprint), [])
-        usage = self.usage or CompletionUsage()
-        if self._count is not None:
-            usage = self._count(self.usage, self.delivered, self.counted)
-        last.usage = usage.public()
-        return encode_data(_encoder.encode(last)) + DONE
+        last.usage = self.counted_usage()
+        return encode_data(_encoder.encode(last))
 
     def _text(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
         """The frame of a chunk that has only a fragment of text for an open choice; empty for any other chunk.
@@ -153,11 +90,7 @@ class ChatStreamEncoder:
         ):
             return b""
         choice, encoded = self._choices[index], _encoder.encode(text)
-        if (
-            not choice.opened
-            or choice.finish_reason is not None
-            or _encoder.encode(delta) != b'{"content":%b}' % encoded
-        ):
+        if not choice.opened or _encoder.encode(delta) != b'{"content":%b}' % encoded:
             return b""
         template = self._template
         if (
@@ -172,11 +105,6 @@ class ChatStreamEncoder:
         return b"%b%b%b" % (template.before, encoded, template.after)
 
     def feed_texts(self, like: ChatChunk, texts: list[str], below: float) -> bytes:
-        """The frames of chunks that are equal to `like`, the last chunk of `feed`, except for their texts.
-
-        Returns b"" and changes nothing if the template does not fit, or if the quarter tokens delivered would reach
-        `below`.
-        """
         template = self._template
         if like is not self._plain or template is None or "" in texts:
             return b""
@@ -194,28 +122,11 @@ class ChatStreamEncoder:
         return frames
 
     def _make_template(self, chunk: ChatChunk, index: int) -> _FrameTemplate:
-        frame = self._encode(chunk, ChunkChoice(index, Delta(content=PLACEHOLDER)))
+        frame = self.part_frames(chunk, ChunkChoice(index, Delta(content=PLACEHOLDER)))
         before, _, after = frame.partition(_encoder.encode(PLACEHOLDER))
         return _FrameTemplate(index, (chunk.system_fingerprint, chunk.service_tier), before, after)
 
-    def _choice(self, index: int, chunk: ChatChunk, frames: list[bytes]) -> ChoiceEncoder:
-        """The encoder of choice `index`; opens every choice before it first, because SDK helpers need that."""
-        if not 0 <= index < 128:
-            raise UpstreamInvalidResponse()
-        while len(self._choices) <= index:
-            self._choices.append(ChoiceEncoder(len(self._choices), self.form))
-            if len(self._choices) <= index:
-                frames.extend(self._encode(chunk, part) for part in self._choices[-1].open(tools=False))
-        return self._choices[index]
-
-    def _add(self, delta: Delta) -> None:
-        """Count the content of a delta."""
-        before = self.delivered.text_quarter_tokens
-        count_message(delta, self.delivered)
-        if self.delivered.text_quarter_tokens != before:
-            self.content_started = True
-
-    def _encode(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
+    def part_frames(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
         out = self._stamp(chunk, [part])
         return encode_data(_encoder.encode(out))
 
@@ -246,4 +157,8 @@ class ChatStreamEncoder:
             return b""  # only usage, or the empty first chunk of some hosts
         out = self._stamp(chunk, [])
         out.moderation = chunk.moderation
-        return encode_data(_encoder.encode(out))
+        frame = encode_data(_encoder.encode(out))
+        if not self.finished:
+            return frame
+        self._verdict = frame  # it follows the finishes
+        return b""

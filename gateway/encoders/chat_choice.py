@@ -1,11 +1,14 @@
-"""One choice of a streamed chat answer: its role chunk, the numbers of its tool calls, its one finish."""
+"""One choice of a streamed chat answer: its role chunk, the numbers of its tool calls, its one finish.
+
+A finish reason is no end: some servers send one after every chunk. So the finish is sent when the stream has ended.
+"""
 
 from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
 from gateway.encoders.chat_form import AnswerForm, call_id, finish_reason
-from gateway.schemas.chat_response import ChunkChoice, Delta, FunctionCall, ToolCallDelta
+from gateway.schemas.chat_response import ChunkChoice, Delta, FunctionCall, ToolCallDelta, later_reason
 
 
 class ChoiceEncoder:
@@ -16,29 +19,21 @@ class ChoiceEncoder:
     def __init__(self, index: int, form: AnswerForm) -> None:
         self.index = index
         self.form = form
-        self.finish_reason: str | None = None
+        self.finish_reason: str | None = None  # the upstream's last meaningful one
         self.opened = False
         self.has_content = False
         self.tools = _ToolNumbering()
 
     def feed(self, part: ChunkChoice) -> list[ChunkChoice]:
-        """The parts to send for `part`: role first, finish in its own chunk."""
+        """The parts to send for `part`, role first; its finish reason is kept for `finish`."""
         delta = part.delta
-        if (
-            self.opened
-            and part.finish_reason is None
-            and delta.role is UNSET
-            and not delta.tool_calls
-            and self.finish_reason is None
-        ):
+        if self.opened and part.finish_reason is None and delta.role is UNSET and not delta.tool_calls:
             # The most frequent case: a fragment of text in an open choice is sent unchanged.
             self.has_content = True
             return [part] if _has_content(delta) or part.logprobs is not None else []
         return self._feed_any(part)
 
     def _feed_any(self, part: ChunkChoice) -> list[ChunkChoice]:
-        if self.finish_reason is not None:
-            return []
         out: list[ChunkChoice] = []
         delta = part.delta
         delta.role = UNSET
@@ -53,8 +48,7 @@ class ChoiceEncoder:
         if _has_content(delta) or part.logprobs is not None:
             self.has_content = True
             out.append(ChunkChoice(self.index, delta, part.logprobs, None))
-        if part.finish_reason is not None:
-            out.append(self._finish(part.finish_reason))
+        self.finish_reason = later_reason(self.finish_reason, part.finish_reason)
         return out
 
     def open(self, *, tools: bool) -> list[ChunkChoice]:
@@ -62,12 +56,15 @@ class ChoiceEncoder:
         self.opened = True
         return [ChunkChoice(self.index, Delta(role="assistant", content=None if tools else "", refusal=None))]
 
-    def _finish(self, reason: str) -> ChunkChoice:
-        called = self.tools.count > 0
-        self.finish_reason = finish_reason(
-            reason, called=called, has_content=self.has_content, legacy=self.form.legacy_functions
+    def finish(self) -> ChunkChoice:
+        """The last part; UpstreamInvalidResponse for an unknown reason that ends an empty answer."""
+        reason = finish_reason(
+            self.finish_reason or "",
+            called=self.tools.count > 0,
+            has_content=self.has_content,
+            legacy=self.form.legacy_functions,
         )
-        return ChunkChoice(self.index, finish_reason=self.finish_reason)
+        return ChunkChoice(self.index, finish_reason=reason)
 
 
 class _ToolNumbering:
@@ -115,7 +112,10 @@ def _has_content(delta: Delta) -> bool:
     """Whether a delta has more than an empty content."""
     if delta.content:
         return True
-    return any(value is not UNSET and value is not None and value != "" for value in delta.other_parts)
+    for value in delta.other_parts:  # noqa: SIM110 - on the path of chunks, where a generator costs a frame
+        if value is not UNSET and value is not None and value != "":
+            return True
+    return False
 
 
 def _legacy(fragments: list[ToolCallDelta]) -> FunctionCall | UnsetType:

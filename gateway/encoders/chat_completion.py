@@ -19,6 +19,12 @@ def encode_completion(answer: ChatCompletion, form: AnswerForm) -> bytes:
 
     Its usage is encoded as it is: `CompletionUsage.public` removes the fields that a client must not see.
     """
+    normalize_completion(answer, form)
+    return _encoder.encode(answer)
+
+
+def normalize_completion(answer: ChatCompletion, form: AnswerForm) -> None:
+    """Bring the answer of any provider into the form of the wire; raises as `encode_completion` does."""
     if not answer.choices:
         raise UpstreamInvalidResponse(detail="no choices")
     answer.id, answer.object, answer.created, answer.model = form.id, "chat.completion", form.created, form.model
@@ -31,11 +37,12 @@ def encode_completion(answer: ChatCompletion, form: AnswerForm) -> bytes:
         message = choice.message
         _normalize_message(message, legacy=form.legacy_functions)
         called = bool(message.tool_calls or message.function_call)
-        has_content = bool(message.content or message.refusal or message.reasoning_content)
+        has_content = bool(message.content or message.refusal or message.reasoning_content) or (
+            message.audio is not UNSET or message.images is not UNSET
+        )
         choice.finish_reason = finish_reason(
             choice.finish_reason or "", called=called, has_content=has_content, legacy=form.legacy_functions
         )
-    return _encoder.encode(answer)
 
 
 def _normalize_message(message: ChatMessage, *, legacy: bool) -> None:

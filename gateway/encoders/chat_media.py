@@ -1,4 +1,4 @@
-"""Counts the sound, the images and the tool input in a chat answer, for charges without an upstream count.
+"""Counts the audio, the images and the tool input in a chat answer, for charges without an upstream count.
 
 Sharp edge: a plugin or an upstream may put any value into these fields; what cannot be read counts as nothing.
 """
@@ -15,7 +15,7 @@ from gateway.billing.usage import text_units
 from gateway.schemas.chat_response import ChatMessage, Delta, ToolCall, ToolCallDelta
 
 PCM_RATE = 48_000  # bytes a second: 24 kHz, 16 bits, mono; the only format of a stream
-#: Bytes a second of sound, by the format that the caller requested; 64 kbit/s for the others.
+#: Bytes a second of audio, by the format that the caller requested; 64 kbit/s for the others.
 RATES = {"pcm16": PCM_RATE, "wav": PCM_RATE, "flac": 28_000}
 USUAL_RATE = 8_000
 
@@ -51,7 +51,7 @@ def _call_units(call: ToolCallDelta | ToolCall) -> int:
 
 
 def _count_audio(audio: Any, delivered: Delivered, rate: int) -> int:
-    """Add the sound; returns the quarter tokens of its transcript."""
+    """Add the audio; returns the quarter tokens of its transcript."""
     document = _decoded(audio)
     if not isinstance(document, dict):
         return 0

@@ -60,6 +60,16 @@ async def write_list(vectors: list[Vector], *, base64: bool, model: str, tokens:
     return b'{"object":"list","data":[%b],"model":%b,"usage":%b}' % (b",".join(parts), name, usage)
 
 
+async def write_values(vectors: list[Vector]) -> list[bytes]:
+    """Each vector as an object of Google's API."""
+    parts = []
+    for index, vector in enumerate(vectors):
+        if index and not index % BATCH:
+            await yield_to_loop()
+        parts.append(b'{"values":%b}' % _floats(vector))
+    return parts
+
+
 def _length(vector: Any) -> int:
     """The length of a vector; UpstreamInvalidResponse if it is no vector, or a number is not finite."""
     if isinstance(vector, bytes):

@@ -29,22 +29,46 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 def validate(answer: ImageAnswer, request: ImageRequest) -> ImageAnswer:
-    """The answer with at most the requested images; raises UpstreamInvalidResponse if it is invalid."""
+    """The answer with at most the requested images; raises UpstreamInvalidResponse if it has no image at all.
+
+    The upstream made the images and charges for them. So each is given in the form in which it came, if that is not
+    the requested one.
+    """
     if not isinstance(answer, ImageAnswer) or not isinstance(answer.data, list) or not answer.data:
         raise UpstreamInvalidResponse(detail=f"{type(answer).__name__} without images")
-    del answer.data[request.count :]
-    for image in answer.data:
-        if not isinstance(image, GeneratedImage):
-            raise UpstreamInvalidResponse(detail=f"{type(image).__name__} instead of a GeneratedImage")
-        if request.wants_urls:
-            if not _is_writable(image.url) or not image.url.startswith(("https://", "http://")):
-                raise UpstreamInvalidResponse(detail="an image without the requested URL")
-        elif not is_base64(image.b64_json):
-            raise UpstreamInvalidResponse(detail="an image that is not base64")
+    images = [_in_one_form(image, request) for image in answer.data]
+    answer.data = [image for image in images if image is not None][: request.count]
+    if not answer.data:
+        raise UpstreamInvalidResponse(detail="an answer whose images are neither base64 nor addresses")
     return answer
 
 
-def is_base64(text: object) -> bool:
+def _in_one_form(image: object, request: ImageRequest) -> GeneratedImage | None:
+    """The image as base64 or as an address: the requested form if it has both; None if it has none."""
+    if not isinstance(image, GeneratedImage):
+        raise UpstreamInvalidResponse(detail=f"{type(image).__name__} instead of a GeneratedImage")
+    data = _base64_of(image.b64_json) or _base64_of(image.url)
+    url = image.url if _is_writable(image.url) and image.url.startswith(("https://", "http://")) else ""
+    if url and (request.wants_urls or not data):
+        return GeneratedImage(url=url, revised_prompt=image.revised_prompt)
+    return GeneratedImage(b64_json=data, revised_prompt=image.revised_prompt) if data else None
+
+
+def _base64_of(text: object) -> str:
+    """The base64 of a text, which may be a data URL; empty for any other value."""
+    if isinstance(text, str) and text.startswith("data:"):
+        text = text.partition(";base64,")[2]
+    return text if is_base64(text) else ""
+
+
+def other_form(answer: ImageAnswer, request: ImageRequest) -> str:
+    """The form of the images, if one has another form than the requested one; else empty."""
+    if request.wants_urls:
+        return "b64_json" if any(image.b64_json is not UNSET for image in answer.data) else ""
+    return "url" if any(image.url is not UNSET for image in answer.data) else ""
+
+
+def is_base64(text: object) -> TypeGuard[str]:
     """Whether a text looks like base64; only its two ends are checked, because it may have megabytes."""
     if not isinstance(text, str) or len(text) % 4 or not text.isascii():
         return False
@@ -63,7 +87,7 @@ def write_answer(answer: ImageAnswer, request: ImageRequest, usage: ImageUsage |
     """The whole body."""
     document = {
         "created": int(time.time()),
-        "data": [_shown(image, request) for image in answer.data],
+        "data": [_shown(image) for image in answer.data],
         **{name: value for name, value in _properties(answer, request).items() if value},
     }
     if usage is not None:
@@ -87,7 +111,9 @@ class ImageStreamEncoder:
         return bool(self.previews or self.images)
 
     def feed(self, item: ImageEvent) -> bytes:
-        if not isinstance(item, ImageEvent) or not is_base64(item.b64_json):
+        if not isinstance(item, ImageEvent) or not (is_base64(item.b64_json) or _is_address(item)):
+            if isinstance(item, ImageEvent) and item.partial_index is not None:
+                return b""  # the finished image does not depend on its previews
             raise UpstreamInvalidResponse(detail=f"{type(item).__name__} without an image")
         if item.partial_index is not None:
             self.previews += 1
@@ -112,6 +138,8 @@ class ImageStreamEncoder:
     def _frame(self, name: str, event: ImageEvent, own: dict[str, object]) -> bytes:
         """A frame with the fields of every event, and the event's own."""
         properties = {key: value or "auto" for key, value in _properties(event, self._request).items()}
+        if event.url:  # a server that does not stream gave only an address
+            properties["url"] = event.url
         document = {"type": name, "b64_json": event.b64_json, "created_at": int(time.time()), **properties, **own}
         return named_frame(name, _encoder.encode(document))
 
@@ -136,11 +164,9 @@ def _properties(answer: ImageAnswer | ImageEvent, request: ImageRequest) -> dict
     }
 
 
-def _shown(image: GeneratedImage, request: ImageRequest) -> GeneratedImage:
+def _shown(image: GeneratedImage) -> GeneratedImage:
     prompt = image.revised_prompt if _is_writable(image.revised_prompt) else UNSET
-    if request.wants_urls:
-        return GeneratedImage(url=image.url, revised_prompt=prompt)
-    return GeneratedImage(b64_json=image.b64_json, revised_prompt=prompt)
+    return GeneratedImage(image.b64_json, image.url, prompt)
 
 
 def _text(value: object, *nothing: str) -> str:
@@ -157,6 +183,12 @@ def _is_writable(value: object) -> TypeGuard[str]:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _is_address(event: ImageEvent) -> bool:
+    """Whether a finished image is an address, without its bytes."""
+    finished = event.partial_index is None and event.b64_json == ""
+    return finished and _is_writable(event.url) and event.url.startswith(("https://", "http://"))
 
 
 def _measured(data: object) -> str:

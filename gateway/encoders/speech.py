@@ -9,17 +9,27 @@ from base64 import b64encode
 
 from gateway.billing.delivered import Delivered
 from gateway.billing.usage import possible_usage
-from gateway.encoders.sound_meter import SoundMeter
+from gateway.encoders.audio_meter import AudioMeter
 from gateway.errors import UpstreamInvalidResponse
-from gateway.schemas.speech import SpeechChunk, SpeechUsage
+from gateway.schemas.speech import MEDIA_TYPES, SpeechChunk, SpeechUsage
 from gateway.sse import encode_data
+from gateway.uploads.audio_format import sound_format
+
+
+def given_format(first: object, asked: str) -> str:
+    """The format of audio that begins with `first`: the requested one, unless its bytes tell another one."""
+    if not isinstance(first, SpeechChunk):
+        return asked  # the encoder refuses it
+    head: object = first.audio
+    found = sound_format(head[:64], asked=asked) or first.format if isinstance(head, bytes) else asked
+    return found if found in MEDIA_TYPES else asked
 
 
 class SpeechStreamEncoder:
     """Passes the audio on as plain bytes."""
 
     def __init__(self, format: str) -> None:
-        self.meter = SoundMeter(format)
+        self.meter = AudioMeter(format)
         self.usage: SpeechUsage | None = None  # the upstream's count, if it is possible
         self.size = 0  # bytes of audio
         self.delivered = Delivered()
@@ -37,31 +47,31 @@ class SpeechStreamEncoder:
         given: object = item.audio
         if not isinstance(given, bytes | bytearray | memoryview):  # bytes(2**40) would be a terabyte of zeros
             raise TypeError(f"audio is bytes, not {type(given).__name__}")
-        sound = bytes(given)
-        if not sound:
+        audio = bytes(given)
+        if not audio:
             return b""
-        self.size += len(sound)
-        self.meter.feed(sound)
+        self.size += len(audio)
+        self.meter.feed(audio)
         self.delivered.audio_ms = int(self.meter.seconds * 1000)
-        return self.frame(sound)
+        return self.frame(audio)
 
-    def frame(self, sound: bytes) -> bytes:
+    def frame(self, audio: bytes) -> bytes:
         """The wire bytes of some audio."""
-        return sound
+        return audio
 
     def close(self) -> bytes:
         """The end of the answer; UpstreamInvalidResponse if there was no audio."""
         if not self.size:
-            raise UpstreamInvalidResponse(detail="there was no sound")
+            raise UpstreamInvalidResponse(detail="there was no audio")
         return b""
 
 
 class SpeechEventEncoder(SpeechStreamEncoder):
     """Encodes the audio as `speech.audio.delta` events; the endpoint makes the last event, which has the usage."""
 
-    def frame(self, sound: bytes) -> bytes:
+    def frame(self, audio: bytes) -> bytes:
         """One event; base64 and the names need no JSON escapes."""
-        return encode_data(b'{"type":"speech.audio.delta","audio":"%b"}' % b64encode(sound))
+        return encode_data(b'{"type":"speech.audio.delta","audio":"%b"}' % b64encode(audio))
 
 
 def done_event(usage: SpeechUsage) -> bytes:

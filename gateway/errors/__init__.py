@@ -16,12 +16,14 @@
     ├── UnsupportedContentType 415
     ├── TooManyRequests 429 ────── RequestRateLimited · TokenRateLimited · ConcurrencyLimited
     │                              QuotaExhausted ── BalanceExhausted · SpendLimitExceeded · BudgetExceeded
-    │                              MemberBudgetExceeded
+    │                              MemberBudgetExceeded · SessionBudgetExceeded
     ├── InternalError 500
+    ├── PriceUnreadable 500
     ├── Unavailable 503 ────────── StoreUnavailable · Draining · Overloaded · NoHealthyUpstream
     │                              DatabaseUnavailable ── DatabaseRefused
     ├── PeopleError 400 ────────── NotSignedIn ── SignInFailed
     │                              SignInLimited · SignInRefused · InvalidLink · AlreadyExists · LastOperator
+    │                              SignInToAccept · AddressNotProved · AddressChanged
     │                              IdentityProviderUnavailable 503
     └── UpstreamError 502 ──────── UpstreamUnreachable · UpstreamRejected · UpstreamAuthError · UpstreamInvalidResponse
                                    UpstreamRateLimited · UpstreamOverloaded · UpstreamTimeout · UpstreamTruncated
@@ -34,11 +36,21 @@ upstream address or a stack trace into one. `detail` is for the operator's log a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from gateway.errors.base import GatewayError as GatewayError
+from gateway.errors.limits import BalanceExhausted as BalanceExhausted
+from gateway.errors.limits import BudgetExceeded as BudgetExceeded
+from gateway.errors.limits import ConcurrencyLimited as ConcurrencyLimited
+from gateway.errors.limits import MemberBudgetExceeded as MemberBudgetExceeded
+from gateway.errors.limits import QuotaExhausted as QuotaExhausted
+from gateway.errors.limits import RequestRateLimited as RequestRateLimited
+from gateway.errors.limits import SessionBudgetExceeded as SessionBudgetExceeded
+from gateway.errors.limits import SpendLimitExceeded as SpendLimitExceeded
+from gateway.errors.limits import TokenRateLimited as TokenRateLimited
+from gateway.errors.limits import TooManyRequests as TooManyRequests
+from gateway.errors.people import AddressChanged as AddressChanged
+from gateway.errors.people import AddressNotProved as AddressNotProved
 from gateway.errors.people import AlreadyExists as AlreadyExists
 from gateway.errors.people import IdentityProviderUnavailable as IdentityProviderUnavailable
 from gateway.errors.people import InvalidLink as InvalidLink
@@ -48,11 +60,13 @@ from gateway.errors.people import PeopleError as PeopleError
 from gateway.errors.people import SignInFailed as SignInFailed
 from gateway.errors.people import SignInLimited as SignInLimited
 from gateway.errors.people import SignInRefused as SignInRefused
+from gateway.errors.people import SignInToAccept as SignInToAccept
 from gateway.errors.unavailable import DatabaseRefused as DatabaseRefused
 from gateway.errors.unavailable import DatabaseUnavailable as DatabaseUnavailable
 from gateway.errors.unavailable import Draining as Draining
 from gateway.errors.unavailable import NoHealthyUpstream as NoHealthyUpstream
 from gateway.errors.unavailable import Overloaded as Overloaded
+from gateway.errors.unavailable import PriceUnreadable as PriceUnreadable
 from gateway.errors.unavailable import StoreFate as StoreFate
 from gateway.errors.unavailable import StoreUnavailable as StoreUnavailable
 from gateway.errors.unavailable import Unavailable as Unavailable
@@ -149,7 +163,12 @@ class CostLimitExceeded(BadRequest):
 
 
 class InvalidApiKey(GatewayError):
-    """The key is missing, malformed, unknown, expired or revoked. The interface fixes the text."""
+    """The key is missing, malformed, unknown, expired or revoked. The interface fixes the text.
+
+    Only a key with white space around it gets `HAS_SPACE`, because no caller can see that.
+    """
+
+    HAS_SPACE = "The API key has white space around it, such as a line end. Send the key alone"
 
     status = 401
     type = "invalid_request_error"
@@ -290,90 +309,6 @@ class UnsupportedContentType(GatewayError):
     type = "invalid_request_error"
     default_code = "unsupported_content_type"
     default_message = "Unsupported content type"
-
-
-# 429 ---------------------------------------------------------------------------------------------------------------
-
-
-class TooManyRequests(GatewayError):
-    """A limit is reached; the request used up nothing."""
-
-    status = 429
-    type = "requests"
-    default_code = "rate_limit_exceeded"
-    default_message = "Rate limit reached"
-    should_retry = True
-    rate_headers: Mapping[str, str] = MappingProxyType({})  # the x-ratelimit headers of the limit
-
-    def headers(self) -> dict[str, str]:
-        return {**super().headers(), **self.rate_headers}
-
-
-class RequestRateLimited(TooManyRequests):
-    """The limit of requests per minute is reached."""
-
-    default_message = "Rate limit reached for requests"
-    limit = "rpm"
-
-
-class TokenRateLimited(TooManyRequests):
-    """The limit of tokens per minute is reached."""
-
-    type = "tokens"
-    default_message = "Rate limit reached for tokens"
-    limit = "tpm"
-
-
-class ConcurrencyLimited(TooManyRequests):
-    """Too many requests run at the same time."""
-
-    default_code = "concurrency_limit_exceeded"
-    default_message = "Too many requests at the same time"
-    limit = "concurrency"
-    default_wait = 1.0
-
-
-class QuotaExhausted(TooManyRequests):
-    """The money does not suffice. SDKs retry other 429 answers, so the headers of this one forbid it."""
-
-    type = "insufficient_quota"
-    default_code = "credit_balance_exhausted"
-    default_message = "The account balance does not cover this request"
-    should_retry = False
-
-
-class BalanceExhausted(QuotaExhausted):
-    """The account's balance does not cover the hold."""
-
-    limit = "balance"
-    scope = "account"
-
-
-class SpendLimitExceeded(QuotaExhausted):
-    """The spend limit of the account or of the group is reached."""
-
-    default_code = "organization_spend_limit_exceeded"
-    default_message = "The account's spend limit is reached"
-    limit = "spend"
-    scope = "account"
-
-
-class BudgetExceeded(QuotaExhausted):
-    """The budget of the key is reached."""
-
-    default_code = "project_spend_limit_exceeded"
-    default_message = "The key's budget is reached"
-    limit = "budget"
-    scope = "key"
-
-
-class MemberBudgetExceeded(QuotaExhausted):
-    """The budget of the key's user over all their keys is reached."""
-
-    default_code = "project_spend_limit_exceeded"
-    default_message = "The budget of the key's user in this account is reached"
-    limit = "budget"
-    scope = "member"
 
 
 # 500, 503 ----------------------------------------------------------------------------------------------------------

@@ -17,19 +17,19 @@ _encoder = msgspec.json.Encoder()
 class GatewayError(Exception):
     """Base of the tree: an error with its status, headers and body."""
 
-    status: ClassVar[int] = 500
-    type: ClassVar[str] = "server_error"
-    default_code: ClassVar[str | None] = "internal_error"
-    default_message: ClassVar[str] = "The gateway met an internal error"
-    default_param: ClassVar[str | None] = None
+    status: ClassVar[int] = 500  # of the answer to the caller
+    type: ClassVar[str] = "server_error"  # for the caller
+    default_code: ClassVar[str | None] = "internal_error"  # `code` of an error that is raised without one
+    default_message: ClassVar[str] = "The gateway met an internal error"  # `message`, the same
+    default_param: ClassVar[str | None] = None  # `param`, the same
     default_wait: ClassVar[float | None] = None  # seconds of `retry_after` for an error that is raised without one
-    should_retry: ClassVar[bool | None] = None
-    close_connection: ClassVar[bool] = False
+    should_retry: ClassVar[bool | None] = None  # the header x-should-retry; None sends none
+    close_connection: ClassVar[bool] = False  # the answer ends the caller's connection
     # For the operator's log and metrics only.
     limit: str = ""  # what is used up: rpm, tpm, concurrency, balance, budget, spend, load, rate, circuit
     scope: str = ""  # whose limit it is: key, account, gateway, upstream
     upstream_request_id: str = ""  # the upstream's own id of the failed request
-    retryable: ClassVar[bool] = False
+    retryable: ClassVar[bool] = False  # another target may be tried before the first byte
 
     def __init__(
         self,
@@ -40,12 +40,21 @@ class GatewayError(Exception):
         retry_after: float | UnsetType | None = UNSET,
         detail: str | None = None,
     ) -> None:
-        self.message = (message or self.default_message)[:MAX_MESSAGE]
-        self.code = code or self.default_code
-        self.param = param or self.default_param
-        self.retry_after = _seconds(self.default_wait if retry_after is UNSET else retry_after)
-        self.detail = detail
+        self.message: str = (message or self.default_message)[:MAX_MESSAGE]  # for the caller
+        self.code: str | None = code or self.default_code  # for the caller: a word that programs compare
+        self.param: str | None = param or self.default_param  # the field of the request that causes the error
+        self.detail = detail  # for the operator's log only
+        self._retry_after = _seconds(self.default_wait if retry_after is UNSET else retry_after)
         super().__init__(self.message)
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds that the caller is asked to wait. It can be set; a value that is no wait becomes None."""
+        return self._retry_after
+
+    @retry_after.setter
+    def retry_after(self, seconds: float | None) -> None:
+        self._retry_after = _seconds(seconds)
 
     def envelope(self) -> dict[str, dict[str, str | None]]:
         """The JSON document of this error, not encoded: an object `error` with message, type, param and code."""

@@ -65,6 +65,38 @@ class InvalidLink(PeopleError):
     default_message = "This link is not valid any more"
 
 
+class SignInToAccept(PeopleError):
+    """The invitation is for somebody who is a user already: they accept it while they are signed in."""
+
+    status = 403
+    default_code = "sign_in_to_accept"
+    default_message = "The invited person is a user here already. Sign in as this user, then open the invitation again"
+    should_retry = False
+
+
+class AddressNotProved(PeopleError):
+    """The e-mail address of a user is not proved, so a role is not given by it."""
+
+    status = 409
+    default_code = "address_not_proved"
+    default_message = (
+        "The e-mail address of this user is not proved, and somebody has a way in already: "
+        "invite the person, or mark the user as proved"
+    )
+    should_retry = False
+
+
+class AddressChanged(PeopleError):
+    """The e-mail address of a user is not the one that the caller decided about."""
+
+    status = 409
+    default_code = "address_changed"
+    default_message = (
+        "The e-mail address of this user was changed meanwhile: look at the present address, and decide again"
+    )
+    should_retry = False
+
+
 class AlreadyExists(PeopleError):
     """There is one of this name or e-mail already."""
 
@@ -75,7 +107,7 @@ class AlreadyExists(PeopleError):
 
 
 class LastOperator(PeopleError):
-    """The last operator who is not disabled would be erased, disabled or demoted."""
+    """The last operator who is not disabled would be erased, disabled or demoted, or lose the connection behind it."""
 
     status = 409
     default_code = "last_operator"

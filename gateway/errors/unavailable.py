@@ -68,3 +68,12 @@ class NoHealthyUpstream(Unavailable):
     default_message = "No healthy upstream for this model"
     limit = "circuit"
     scope = "upstream"
+
+
+class PriceUnreadable(GatewayError):
+    """The own price of the account for this model cannot be read. Waiting does not help: it must be set again."""
+
+    default_code = "price_unreadable"
+    default_message = "The price of this model for your account cannot be read; its operator has to set it again"
+    default_param = "model"
+    should_retry = False

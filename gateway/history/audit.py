@@ -8,13 +8,16 @@ Rules, each with the name `history …`:
 - `history opening`: at the last line that left the store, the database has the store's opening sum and hash chain.
 - `history lines`: the lines that both have are the same.
 - `history missing`: lines that left the store are in the database.
+- `history cost ID`, `history price_table VERSION`, `history line N`: the rules of `ledger.audit_costs`, and that
+  a line can be read, for lines that left the store. The audit of the store computes the others.
+
+It also counts the superseded lines that are neither booked again nor acknowledged, and what else an older store lacks.
 
 It may run while the importer works: an account that changes meanwhile is read again.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import TypeVar
 
@@ -24,16 +27,20 @@ from sqlalchemy.engine import Connection
 
 from gateway.database.engine import Database
 from gateway.database.tables import import_state, ledger_lines, usage_daily, usage_hourly, usage_monthly
-from gateway.errors import DatabaseRefused, StoreUnavailable
+from gateway.errors import StoreUnavailable
 from gateway.history import binding
 from gateway.history.import_state import ImportState, chain, read_states
 from gateway.history.line_row import LINE_COLUMNS, facts_of, line_of
+from gateway.history.lost_changes import audit_lost_changes
 from gateway.history.rollups import costs_usage
 from gateway.history.sql_thread import SqlThread
+from gateway.history.superseded import audit_superseded
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
+from gateway.ledger.audit_costs import CostCheck, PriceBook, call_meta
 from gateway.ledger.audit_report import AuditReport, Mismatch
+from gateway.ledger.gather_all import Progress, batches, counted, gather_bounded, unwatched
 from gateway.ledger.line import LedgerLine, read_lines
-from gateway.ledger.scripts import Links
+from gateway.store.links import Links
 
 T = TypeVar("T")
 
@@ -46,6 +53,10 @@ FAULTS = 3  # faults of an account that are named; a broken chain would name eve
 _COLUMNS = [ledger_lines.c[name] for name in LINE_COLUMNS]
 
 
+class PricesUnreachable(Exception):
+    """The server of the price tables is away, so that nothing can be computed again."""
+
+
 class _Proof(Struct):
     """What the database has of an account."""
 
@@ -54,50 +65,78 @@ class _Proof(Struct):
     faults: list[tuple[str, object, object]] = []
     lines: int = 0
     at: dict[int, tuple[int, str]] = {}  # balance and hash at the numbers that were asked for
+    recomputed: int = 0  # calls whose lines left the store
+    not_recomputed: int = 0
+    unread: set[str] = set()  # versions of prices that were not looked for: some costs are not computed
 
 
-async def audit_history(links: Links, database: Database, sql: SqlThread, account: str | None = None) -> AuditReport:
+async def audit_history(
+    links: Links, database: Database, sql: SqlThread, account: str | None = None, *, progress: Progress = unwatched
+) -> AuditReport:
     """The report on one account, or on all that the database has.
 
     DatabaseUnavailable if the database is; DatabaseRefused if it is not the store's.
     """
-    known = await binding.remembered(links)
-    if not known and not await sql.run(binding.is_bound, database):
-        return AuditReport()  # no importer has run yet
-    if not known:
-        raise DatabaseRefused("The database has the history of a store, but the store does not know it")
-    binding.check(known, database)
-    report = AuditReport()
+    if not await binding.belong(links, database, sql):
+        return AuditReport()
+    report, prices = AuditReport(), PriceBook(links)
     names = [account] if account is not None else await sql.run(_accounts, database)
-    for start in range(0, len(names), AT_ONCE):
-        page = names[start : start + AT_ONCE]
-        proofs = await _audit(links, database, sql, page)
+    for page in batches(counted(names, "histories audited", progress), AT_ONCE):
+        try:
+            proofs = await _audit(links, database, sql, page, prices)
+        except PricesUnreachable:
+            report.unreachable.append("price tables")
+            break
         report.unreachable += [name for name in page if name not in proofs]
         for name, proof in proofs.items():
             report.history_lines += proof.lines
+            report.recomputed += proof.recomputed
+            report.not_recomputed += proof.not_recomputed
             report.mismatches += [
                 Mismatch(name, f"history {rule}", str(expected), str(found))
                 for rule, expected, found in proof.faults[:FAULTS]
             ]
+    report.add(await audit_superseded(links, database, sql, account))
+    if account is None:
+        report.add(await sql.run(audit_lost_changes, database))
     return report
 
 
-async def _audit(links: Links, database: Database, sql: SqlThread, accounts: Sequence[str]) -> dict[str, _Proof]:
+async def _audit(
+    links: Links, database: Database, sql: SqlThread, accounts: Sequence[str], prices: PriceBook
+) -> dict[str, _Proof]:
     """The proofs by account, in the given order; without the accounts whose server is away."""
     proofs: dict[str, _Proof] = {}
     waiting = list(accounts)
     for _ in range(TRIES):
-        read = await asyncio.gather(*(_reached(read_archive_checkpoint(links, account)) for account in waiting))
+        read = await gather_bounded(_reached(read_archive_checkpoint(links, account)) for account in waiting)
         checkpoints = {account: one for account, one in zip(waiting, read, strict=True) if one is not None}
-        found = await sql.run(_prove, database, {account: one.n for account, one in checkpoints.items()})
-        compared = await asyncio.gather(
-            *(_reached(_compare(links, found[account], one)) for account, one in checkpoints.items())
+        found = await _proved(database, sql, {account: one.n for account, one in checkpoints.items()}, prices)
+        compared = await gather_bounded(
+            _reached(_compare(links, found[account], one)) for account, one in checkpoints.items()
         )
         proofs |= {proof.state.account: proof for proof in compared if proof is not None}
         waiting = [account for account, proof in proofs.items() if account in waiting and proof.faults]
         if not waiting:
             break
     return {account: proofs[account] for account in accounts if account in proofs}
+
+
+async def _proved(
+    database: Database, sql: SqlThread, wanted: Mapping[str, int], prices: PriceBook
+) -> dict[str, _Proof]:
+    """What the database has of the accounts. Accounts whose lines name prices that are not read yet are read again."""
+    found = await sql.run(_prove, database, wanted, prices)
+    for _ in range(TRIES):  # a fork may replace lines between two reads
+        again = {account: wanted[account] for account, proof in found.items() if proof.unread}
+        if not again:
+            break
+        try:
+            await prices.read(version for account in again for version in found[account].unread)
+        except StoreUnavailable:
+            raise PricesUnreachable from None
+        found |= await sql.run(_prove, database, again, prices)
+    return found
 
 
 async def _reached(answer: Awaitable[T]) -> T | None:
@@ -123,10 +162,11 @@ def _accounts(database: Database) -> list[str]:
         return list(connection.scalars(sa.select(import_state.c.account).order_by(import_state.c.account)))
 
 
-def _prove(database: Database, wanted: Mapping[str, int]) -> dict[str, _Proof]:
+def _prove(database: Database, wanted: Mapping[str, int], prices: PriceBook) -> dict[str, _Proof]:
     """Read all lines of the accounts in one transaction, and check them by themselves.
 
-    `wanted` has by account the number of the line at which the balance and the hash are asked for.
+    `wanted` has by account the number of the last line that left the store: at it the balance and the hash are asked
+    for, and up to it calls are computed again.
     """
     with database.reading() as connection:
         states = read_states(connection, wanted)
@@ -136,9 +176,8 @@ def _prove(database: Database, wanted: Mapping[str, int]) -> dict[str, _Proof]:
             state = states.get(account)
             proofs[account] = _Proof(state or ImportState(account), has_state=state is not None)
             if state is not None:
-                _prove_account(
-                    connection, proofs[account], number, {name: cost.get(account, 0) for name, cost in costs}
-                )
+                summed = {name: cost.get(account, 0) for name, cost in costs}
+                _prove_account(connection, proofs[account], number, summed, CostCheck(prices))
     return proofs
 
 
@@ -149,7 +188,9 @@ def _costs(connection: Connection, table: sa.Table, accounts: Collection[str]) -
     return {account: int(cost) for account, cost in connection.execute(query.group_by(columns.account))}
 
 
-def _prove_account(connection: Connection, proof: _Proof, number: int, costs: Mapping[str, int]) -> None:
+def _prove_account(
+    connection: Connection, proof: _Proof, number: int, costs: Mapping[str, int], check: CostCheck
+) -> None:
     state = proof.state
     n, balance, hash_ = state.opening_seq, state.opening_balance, state.opening_hash
     proof.at = {n: (balance, hash_.hex())} if n == number else {}
@@ -160,6 +201,7 @@ def _prove_account(connection: Connection, proof: _Proof, number: int, costs: Ma
         for row in rows:
             line = line_of(row)
             hash_ = _check(proof, line, n, balance, hash_)
+            _compute(proof, line, number, check)
             n, balance, total = line.n, line.balance, total + line.amount
             cost -= line.amount if costs_usage(line, facts_of(line.meta_text)) else 0
             if n == number:
@@ -171,6 +213,9 @@ def _prove_account(connection: Connection, proof: _Proof, number: int, costs: Ma
     if expected != found:
         proof.faults.append(("sums", expected, found))
     proof.faults += [(name, cost, summed) for name, summed in costs.items() if summed != cost]
+    check.finish()
+    proof.recomputed, proof.not_recomputed, proof.unread = check.recomputed, check.not_recomputed, check.unread
+    proof.faults += check.findings
 
 
 def _page(connection: Connection, account: str, after: int) -> list[sa.Row[tuple[object, ...]]]:
@@ -189,6 +234,19 @@ def _check(proof: _Proof, line: LedgerLine, n: int, balance: int, hash_: bytes) 
         if expected != found:
             proof.faults.append((rule, expected, found))
     return bytes.fromhex(line.hash)
+
+
+def _compute(proof: _Proof, line: LedgerLine, number: int, check: CostCheck) -> None:
+    """Compute a line that left the store, or the amendment of a call whose reclaim did."""
+    try:
+        meta = call_meta(line)
+    except ValueError:
+        proof.faults.append((f"line {line.n}", "a ledger line", "unreadable"))
+        return
+    if line.n <= number:
+        check.add(line, meta)
+    else:
+        check.amend(line, meta)
 
 
 def _compare_opening(proof: _Proof, checkpoint: ArchiveCheckpoint) -> None:

@@ -13,7 +13,7 @@ from gateway.database.tables import meta
 from gateway.errors import DatabaseRefused
 from gateway.history.sql_thread import SqlThread
 from gateway.ledger.import_hints import DATABASE
-from gateway.ledger.scripts import Links
+from gateway.store.links import Links
 
 BOUND = "bound"  # the key in `meta`
 
@@ -47,6 +47,17 @@ def check(known: str, database: Database) -> None:
             detail=f"the store knows {known}, this is {database.id}; set database.url to the other one,"
             " or continue in this one with `gateway history attach`",
         )
+
+
+async def belong(links: Links, database: Database, sql: SqlThread) -> bool:
+    """Whether the store has its history in this database; False if no importer has run yet. DatabaseRefused."""
+    known = await remembered(links)
+    if not known and not await sql.run(is_bound, database):
+        return False
+    if not known:
+        raise DatabaseRefused("The database has the history of a store, but the store does not know it")
+    check(known, database)
+    return True
 
 
 async def attach(links: Links, database: Database, sql: SqlThread) -> str:

@@ -6,7 +6,8 @@ with a filter in the hours that have such calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 import sqlalchemy as sa
 from msgspec import Struct
@@ -16,14 +17,16 @@ from gateway.database.tables import ledger_lines
 from gateway.history.call_hours import accounts_with_calls, hours_with_calls, page_ranges
 from gateway.history.call_pages import COLUMNS, KINDS, CallFilter, CallRow, call_column, call_is, call_of, read_calls
 
-_OF_ACCOUNTS = {"key": "key_id", "user": "user_id"}  # filters of the sums that few accounts have
-_OF_SITE = {"model": "model", "provider": "provider", "outcome": "outcome"}
+OF_ACCOUNTS = {"key": "key_id", "user": "user_id"}  # filters of the sums that few accounts have
+OF_SITE = {"model": "model", "provider": "provider", "outcome": "outcome"}
+Order = Literal["", "cost", "duration"]  # of a list: empty for the newest first, else the highest first
 
 
 class CallSearch(Struct, frozen=True, kw_only=True):
     """Calls from `since` to before `until`, in microseconds since 1970; an empty filter lets all pass.
 
-    `before`: time, account and number of the last call of the page before.
+    `before`: time, account and number of the last call of the page before. `passed`: what it cost or how long it took,
+    where the list is in that order.
     """
 
     since: int
@@ -35,7 +38,17 @@ class CallSearch(Struct, frozen=True, kw_only=True):
     model: str = ""
     provider: str = ""
     outcome: str = ""
+    session: str = ""
+    order: Order = ""
+    least_cost: int = 0  # nano-units
+    least_duration: int = 0  # ms
     before: tuple[int, str, int] | None = None
+    passed: int = 0
+
+    @property
+    def is_ranked(self) -> bool:
+        """Whether no index helps: the calls are found by `ranked_calls`."""
+        return bool(self.order or self.least_cost or self.least_duration)
 
 
 class FoundCall(Struct, frozen=True):
@@ -49,11 +62,20 @@ class FoundCall(Struct, frozen=True):
         """Its place in the order of all lists."""
         return self.call.at, self.account, self.call.seq
 
+    @classmethod
+    def of(cls, row: Sequence[Any]) -> FoundCall:
+        """The call of a row of `calls_query`."""
+        return cls(row[0], call_of(row))
+
+    def rank(self, order: Order) -> int:
+        """What it cost in nano-units, or how long it took in ms."""
+        return {"": 0, "cost": -self.call.amount, "duration": self.call.duration_ms}[order]
+
 
 def search_calls(connection: Connection, wanted: CallSearch, *, limit: int) -> list[FoundCall]:
     """At most `limit` calls."""
-    if wanted.request_id:
-        return _read_request(connection, wanted, limit)
+    if wanted.request_id or wanted.session:
+        return read_few(connection, wanted, limit)
     if wanted.account or wanted.key or wanted.user:
         return _search_accounts(connection, wanted, limit)
     return _search_times(connection, wanted, limit)
@@ -61,14 +83,23 @@ def search_calls(connection: Connection, wanted: CallSearch, *, limit: int) -> l
 
 def _search_accounts(connection: Connection, wanted: CallSearch, limit: int) -> list[FoundCall]:
     """The newest of the calls of each account."""
-    accounts = [wanted.account] if wanted.account else _accounts(connection, wanted)
+    accounts = accounts_of(connection, wanted) or []
     found = [call for account in accounts for call in _search_account(connection, wanted, account, limit)]
-    found.sort(key=lambda one: (-one.call.at, one.account, -one.call.seq))
+    found.sort(key=order_of(wanted))
     return found[:limit]
 
 
-def _accounts(connection: Connection, wanted: CallSearch) -> list[str]:
-    return accounts_with_calls(connection, _filters(wanted, _OF_ACCOUNTS), wanted.since, wanted.until)
+def accounts_of(connection: Connection, wanted: CallSearch) -> list[str] | None:
+    """The few accounts whose calls may pass; None for those of all."""
+    if wanted.account:
+        return [wanted.account]
+    filters = filters_of(wanted, OF_ACCOUNTS)
+    return accounts_with_calls(connection, filters, wanted.since, wanted.until) if filters else None
+
+
+def order_of(wanted: CallSearch) -> Callable[[FoundCall], Any]:
+    """The key by which lists of calls are sorted."""
+    return lambda one: (-one.rank(wanted.order), -one.call.at, one.account, -one.call.seq)
 
 
 def _search_account(connection: Connection, wanted: CallSearch, account: str, limit: int) -> list[FoundCall]:
@@ -77,7 +108,7 @@ def _search_account(connection: Connection, wanted: CallSearch, account: str, li
         at, last, seq = wanted.before
         until = min(until, at + (account >= last))  # calls of one moment are listed by account
         before = seq if account == last else 0
-    filters = {name: getattr(wanted, name) for name in (*_OF_ACCOUNTS, *_OF_SITE)}
+    filters = {name: getattr(wanted, name) for name in (*OF_ACCOUNTS, *OF_SITE)}  # a session has an index of its own
     calls = CallFilter(account=account, since=wanted.since, until=until, before=before, **filters)
     return [FoundCall(account, call) for call in read_calls(connection, calls, limit=limit)]
 
@@ -85,9 +116,9 @@ def _search_account(connection: Connection, wanted: CallSearch, account: str, li
 def _search_times(connection: Connection, wanted: CallSearch, limit: int) -> list[FoundCall]:
     found: list[FoundCall] = []
     for since, until in _ranges(connection, wanted, limit):
-        query = _query(wanted, _filters(wanted, _OF_SITE), limit - len(found))
+        query = calls_query(wanted, filters_of(wanted, OF_SITE), limit - len(found))
         query = query.where(ledger_lines.c.at >= since, ledger_lines.c.at < until)
-        found += [FoundCall(row.account, call_of(row)) for row in connection.execute(query)]
+        found += [FoundCall.of(row) for row in connection.execute(query)]
         if len(found) >= limit:
             break
     return found
@@ -95,8 +126,8 @@ def _search_times(connection: Connection, wanted: CallSearch, limit: int) -> lis
 
 def _ranges(connection: Connection, wanted: CallSearch, limit: int) -> Iterator[tuple[int, int]]:
     """Ranges of time that may have such calls, the newest first."""
-    filters = _filters(wanted, _OF_SITE)
-    until = wanted.until if wanted.before is None else min(wanted.until, wanted.before[0] + 1)
+    filters = filters_of(wanted, OF_SITE)
+    until = end_of(wanted)
     if not filters:
         yield wanted.since, until
         return
@@ -104,27 +135,39 @@ def _ranges(connection: Connection, wanted: CallSearch, limit: int) -> Iterator[
         yield max(first, wanted.since), min(last, until)
 
 
-def _read_request(connection: Connection, wanted: CallSearch, limit: int) -> list[FoundCall]:
-    """The calls with a request id; their index finds them."""
-    filters = _filters(wanted, {"account": "account", "request_id": "request_id"} | _OF_ACCOUNTS | _OF_SITE)
-    query = _query(wanted, filters, limit)
+def end_of(wanted: CallSearch) -> int:
+    """The end of the range, or a moment after the last call of the page before; ranks are no times."""
+    return wanted.until if wanted.before is None or wanted.order else min(wanted.until, wanted.before[0] + 1)
+
+
+def read_few(connection: Connection, wanted: CallSearch, limit: int) -> list[FoundCall]:
+    """The calls with a request id, or of a session; an index finds them."""
+    filters = filters_of(wanted, {name: name for name in ("account", "request_id", "session")} | OF_ACCOUNTS | OF_SITE)
+    query = calls_query(wanted, filters, limit)
     query = query.where(ledger_lines.c.at >= wanted.since, ledger_lines.c.at < wanted.until)
-    return [FoundCall(row.account, call_of(row)) for row in connection.execute(query)]
+    return [FoundCall.of(row) for row in connection.execute(query)]
 
 
-def _query(wanted: CallSearch, filters: dict[str, str], limit: int) -> sa.Select[tuple[object, ...]]:
+def calls_query(wanted: CallSearch, filters: dict[str, str], limit: int) -> sa.Select[Any]:
     """Calls that pass the filters, after `wanted.before`, in their order."""
     table = ledger_lines.c
     query = sa.select(table.account, *map(call_column, COLUMNS)).where(table.kind.in_(KINDS))
     for column, value in filters.items():
         query = query.where(call_is(column, value))
+    if wanted.least_cost or wanted.least_duration:
+        query = query.where(table.amount <= -wanted.least_cost, table.duration_ms >= wanted.least_duration)
+    rank = {"": sa.literal(0), "cost": -table.amount, "duration": table.duration_ms}[wanted.order]
     if wanted.before is not None:
         at, account, seq = wanted.before
         same = sa.or_(table.account > account, sa.and_(table.account == account, table.seq < seq))
-        query = query.where(table.at <= at, sa.or_(table.at < at, same))
-    return query.order_by(table.at.desc(), table.account, table.seq.desc()).limit(limit)
+        older = sa.and_(table.at <= at, sa.or_(table.at < at, same))
+        query = query.where(
+            sa.or_(rank < wanted.passed, sa.and_(rank == wanted.passed, older)) if wanted.order else older
+        )
+    ranked = (rank.desc(),) if wanted.order else ()
+    return query.order_by(*ranked, table.at.desc(), table.account, table.seq.desc()).limit(limit)
 
 
-def _filters(wanted: CallSearch, columns: dict[str, str]) -> dict[str, str]:
+def filters_of(wanted: CallSearch, columns: dict[str, str]) -> dict[str, str]:
     """The filters that are set, by their columns."""
     return {column: getattr(wanted, name) for name, column in columns.items() if getattr(wanted, name)}

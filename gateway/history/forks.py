@@ -24,7 +24,7 @@ from gateway.history.rollups import Rollup
 from gateway.history.sql_thread import SqlThread
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.line import LedgerLine, read_lines
-from gateway.ledger.scripts import Links
+from gateway.store.links import Links
 
 PAGE = 500  # lines compared at once
 

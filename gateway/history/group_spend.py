@@ -6,7 +6,6 @@ it is in the database, at most once; calls do not wait for that. What a killed i
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Collection, Sequence
 
@@ -14,8 +13,9 @@ from gateway.amounts import NANO
 from gateway.errors import GatewayError
 from gateway.history.new_lines import NewLines
 from gateway.history.rollups import CALLS
-from gateway.ledger.scripts import Links, slot
+from gateway.ledger.gather_all import outcomes_bounded
 from gateway.metrics import UNKNOWN, Metrics
+from gateway.store.links import Links, slot
 
 KNOWN_FOR = 10.0  # seconds until groups are read again
 MOST_KNOWN = 20_000  # accounts whose groups are in memory
@@ -36,7 +36,7 @@ class GroupSpend:
             self._groups, self._forget_at = {}, time.monotonic() + KNOWN_FOR
         unknown = [account for account in accounts if account not in self._groups]
         reads = (self._links.link(slot(account)).call("HGET", slot(account), "group") for account in unknown)
-        found = await asyncio.gather(*reads, return_exceptions=True)
+        found = await outcomes_bounded(reads)
         for account, group in zip(unknown, found, strict=True):
             if isinstance(group, bytes):
                 self._groups[account] = group.decode()

@@ -10,7 +10,6 @@ difference, the state is read from the database before anything is concluded fro
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -26,10 +25,11 @@ from gateway.history.group_spend import GroupSpend
 from gateway.history.import_state import ImportConflict, ImportState, read_states
 from gateway.history.new_lines import PAGE, Blocked, Forked, NewLines, read_new_lines, request_lines
 from gateway.history.sql_thread import SqlThread
-from gateway.ledger.scripts import Links, slot
+from gateway.ledger.gather_all import gather_bounded, outcomes_bounded
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
 from gateway.store.connection import RedisReplyError
+from gateway.store.links import Links, slot
 
 MIN_PAGE, MAX_PAGE = 20, PAGE  # lines of one account per read
 REMEMBERED = 10_000  # states in memory, of the accounts that were imported last; about 6 MB
@@ -171,10 +171,10 @@ class Importer:
         New accounts need further round trips and are read side by side. A task for each other one would cost more.
         """
         requests = (request_lines(self._links, account, states.get(account), page=page) for account in accounts)
-        pages = dict(zip(accounts, await asyncio.gather(*requests, return_exceptions=True), strict=True))
+        pages = dict(zip(accounts, await outcomes_bounded(requests), strict=True))
         old, new = [one for one in accounts if one in states], [one for one in accounts if one not in states]
         parts = [await self._read(account, states[account], pages[account], most, page) for account in old]
-        return parts + await asyncio.gather(*(self._read(account, None, pages[account], most, page) for account in new))
+        return parts + await gather_bounded(self._read(account, None, pages[account], most, page) for account in new)
 
     async def _read(
         self, account: str, state: ImportState | None, first: list[Any] | BaseException, most: int, page: int

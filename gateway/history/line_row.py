@@ -34,6 +34,7 @@ class LineFacts(Struct, frozen=True):
     user: str = ""
     tags: dict[str, str] = {}
     upstream_cost: int | None = None
+    session: str = ""
 
 
 _decoder = msgspec.json.Decoder(LineFacts)
@@ -44,7 +45,7 @@ def facts_of(meta_text: str) -> LineFacts:
     """The facts in a line's meta; none if it is of another form."""
     try:
         return _decoder.decode(meta_text) if meta_text else _NOTHING
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return _NOTHING
 
 
@@ -79,6 +80,7 @@ def row_of(line: LedgerLine, hash_: bytes, facts: LineFacts) -> tuple[Any, ...]:
         facts.user,
         msgspec.json.encode(facts.tags).decode() if facts.tags else "",
         facts.upstream_cost,
+        facts.session,
     )
 
 

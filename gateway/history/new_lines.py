@@ -10,7 +10,7 @@ from msgspec import Struct
 from gateway.history.import_state import ImportState
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.line import LedgerLine, read_line
-from gateway.ledger.scripts import Links, slot
+from gateway.store.links import Links, slot
 
 PAGE = 1000  # lines per read; they take about 2 ms of Redis's time
 

@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from gateway.database.engine import Database
 from gateway.database.tables import REFUSAL_LABELS, refusal_batches, refusals_hourly
+from gateway.history.batch_mover import BatchMover
 from gateway.history.sql_thread import SqlThread
 from gateway.ledger.refusal_counts import HOUR, RefusalBatch, read_batches, remove_batches
-from gateway.ledger.scripts import Links
-from gateway.log import gateway_log
+from gateway.store.links import Links
 
 EVERY = 5.0  # seconds
 PAGE = 20  # batches in one transaction
@@ -28,29 +28,19 @@ REMEMBERED = timedelta(days=7)
 MICRO = 1_000_000
 
 
-class RefusalMover:
-    """Moves batches from the store to the database; the caller holds the importer's lock."""
-
-    def __init__(self, links: Links, database: Database, sql: SqlThread) -> None:
-        self._links = links
-        self._database = database
-        self._sql = sql
-        self._due = 0.0  # monotonic
-
-    async def move_due(self) -> None:
-        """Move what waits, at most once in `EVERY` seconds."""
-        if time.monotonic() >= self._due:
-            await self.move()
-            self._due = time.monotonic() + EVERY
-
-    async def move(self) -> None:
-        """Move what waits."""
-        while entries := await read_batches(self._links, PAGE):
-            for entry, batch in entries:
-                if batch is None:
-                    gateway_log.error("the counts of refusals %s in the store cannot be read; they are left out", entry)
-            await self._sql.run(add_batches, self._database, [batch for _, batch in entries if batch is not None])
-            await remove_batches(self._links, [entry for entry, _ in entries])
+def refusal_mover(links: Links, database: Database, sql: SqlThread) -> BatchMover[RefusalBatch]:
+    """Moves the counts of refusals."""
+    return BatchMover(
+        links,
+        database,
+        sql,
+        name="the counts of refusals",
+        every=EVERY,
+        page=PAGE,
+        read=read_batches,
+        add=add_batches,
+        remove=remove_batches,
+    )
 
 
 def add_batches(database: Database, batches: list[RefusalBatch]) -> None:

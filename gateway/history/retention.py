@@ -15,7 +15,9 @@ from sqlalchemy.engine import Connection
 
 from gateway.database.engine import Database
 from gateway.database.tables import (
+    ADDITIVE,
     LABELS,
+    MAXIMA,
     MEASURES,
     ROLLUPS,
     USER,
@@ -31,8 +33,8 @@ from gateway.history.import_state import read_states, write_states
 from gateway.history.refusals import REMEMBERED
 from gateway.history.sql_thread import SqlThread
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
-from gateway.ledger.scripts import Links
 from gateway.store.connection import RedisReplyError
+from gateway.store.links import Links
 
 ACCOUNTS = 100  # accounts in one call
 
@@ -110,7 +112,8 @@ def _remove_months(connection: Connection, until: int) -> None:
     months, days, month = usage_monthly.c, usage_daily.c, month_of(until)
     connection.execute(usage_monthly.delete().where(months.month <= month))
     labels = [days[label] for label in LABELS]
-    sums = [sa.func.max(days[USER]), *(sa.func.sum(days[name]) for name in MEASURES)]
+    sums = [sa.func.max(days[USER]), *(sa.func.sum(days[name]) for name in ADDITIVE)]
+    sums += [sa.func.max(days[name]) for name in MAXIMA]
     kept = sa.select(sa.literal(month, sa.BigInteger), *labels, *sums)
     kept = kept.where(days.day >= until, days.day < next_month(month)).group_by(*labels)
     connection.execute(usage_monthly.insert().from_select(["month", *LABELS, USER, *MEASURES], kept))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,17 +17,21 @@ from sqlalchemy.engine import Connection
 
 from gateway.billing.usage import Usage
 from gateway.database.bulk import add_rows
+from gateway.database.engine import Database
 from gateway.database.tables import (
-    DURATION_MS,
-    FIRST_TOKEN_MS,
+    ADDITIVE,
+    DURATION_CELLS,
+    FIRST_TOKEN_CELLS,
     LABELS,
+    MAXIMA,
     MEASURES,
     ROLLUPS,
     SITE_LABELS,
-    SUMS,
     TAG_LABELS,
+    TIMES_MS,
     USAGE,
     USER,
+    ledger_lines,
     usage_daily,
     usage_daily_tags,
     usage_hourly,
@@ -36,7 +40,8 @@ from gateway.database.tables import (
     usage_site_hourly,
 )
 from gateway.history.calendar import DAY, HOUR, month_of_day
-from gateway.history.line_row import LineFacts
+from gateway.history.exclusive import importers_waiting
+from gateway.history.line_row import LINE_COLUMNS, LineFacts, facts_of, line_of
 from gateway.ledger.line import LedgerLine
 
 CALLS = frozenset({"use", "reclaim"})
@@ -47,8 +52,10 @@ _AT = {name: index for index, name in enumerate(MEASURES)}
 _CALLS, _ESTIMATED, _COST, _UNCOLLECTED, _UPSTREAM_COST, _UPSTREAM_COST_KNOWN = range(6)
 _HOUR_MS = HOUR // 1000
 _DURATION, _STREAMS, _FIRST_TOKEN = (_AT[name] for name in ("duration_ms", "streams", "first_token_ms"))
-_DURATION_CELL, _FIRST_TOKEN_CELL = len(SUMS), len(SUMS) + len(DURATION_MS) + 1
+_DURATION_CELL, _FIRST_TOKEN_CELL = _AT[DURATION_CELLS[0]], _AT[FIRST_TOKEN_CELLS[0]]
+_LONGEST, _LONGEST_FIRST_TOKEN = (_AT[name] for name in MAXIMA)
 _WIDTH = len(MEASURES)
+_FIRST_MAXIMUM = -len(MAXIMA)  # in every list of values of a row
 _TEXT_IN, _CACHED, _TEXT_OUT, _REASONING = (_AT[name] for name in ("in_text", "in_cached", "out_text", "out_reasoning"))
 #: The other buckets of `Usage` that are integers of the same name here. Most calls have none of them.
 _RARE = tuple(
@@ -61,6 +68,9 @@ _rare_counts = operator.attrgetter(*_RARE, "images", "audio_seconds_in", "audio_
 Key = tuple[Any, ...]  # the start of a period, labels, and the user
 Sums = dict[Key, list[int]]
 _SITE = slice(3, 3 + len(SITE_LABELS))  # of a key by hour
+REBUILT_AT_ONCE = 5000  # lines summed at once
+
+_COLUMNS = [ledger_lines.c[name] for name in LINE_COLUMNS]
 
 
 class Rollup:
@@ -84,6 +94,10 @@ class Rollup:
         for tag, value in facts.tags.items():
             key = (hour // DAY * DAY, line.account, tag, value, facts.key, facts.model, facts.user)
             _count(self._tags.setdefault(key, [0] * _WIDTH), line, facts)
+
+    def hours(self) -> Iterable[tuple[Key, list[int]]]:
+        """The sums by hour, account, key, model, provider, endpoint, outcome and user, in the order of `MEASURES`."""
+        return self._hours.items()
 
     def write(self, connection: Connection, *, sign: int = 1) -> None:
         """Add the sums to the rollups, in the connection's transaction; with `sign=-1`, subtract them."""
@@ -131,11 +145,13 @@ def _count(cells: list[int], line: LedgerLine, facts: LineFacts) -> None:
         cells[_ESTIMATED] += 1
     duration, first_token = facts.duration_ms, facts.first_token_ms
     cells[_DURATION] += duration
-    cells[_DURATION_CELL + bisect_left(DURATION_MS, duration)] += 1
+    cells[_DURATION_CELL + bisect_left(TIMES_MS, duration)] += 1
+    cells[_LONGEST] = max(cells[_LONGEST], duration)
     if first_token:
         cells[_STREAMS] += 1
         cells[_FIRST_TOKEN] += first_token
-        cells[_FIRST_TOKEN_CELL + bisect_left(FIRST_TOKEN_MS, first_token)] += 1
+        cells[_FIRST_TOKEN_CELL + bisect_left(TIMES_MS, first_token)] += 1
+        cells[_LONGEST_FIRST_TOKEN] = max(cells[_LONGEST_FIRST_TOKEN], first_token)
 
 
 def _add_usage(cells: list[int], usage: Usage) -> None:
@@ -154,12 +170,17 @@ def _add_usage(cells: list[int], usage: Usage) -> None:
 
 
 def _used(sums: Sums, sign: int) -> tuple[tuple[str, ...], Sums]:
-    """The measures that are not zero in all sums, and the sums of these: most calls have few of them."""
-    used = [at for at, column in enumerate(zip(*sums.values(), strict=True)) if any(column)] or [_CALLS]
-    names = tuple(MEASURES[at] for at in used)
-    if sign < 0:
-        return names, {key: [-cells[at] for at in used] for key, cells in sums.items()}
-    return names, {key: [cells[at] for at in used] for key, cells in sums.items()}
+    """The measures that are not zero in all sums, and the maxima: most calls have few of them."""
+    columns = zip(*sums.values(), strict=True)
+    used = [at for at, column in enumerate(columns) if any(column) and at < len(ADDITIVE)] or [_CALLS]
+    names = (*(MEASURES[at] for at in used), *MAXIMA)
+    return names, {key: [*(sign * cells[at] for at in used), *cells[_FIRST_MAXIMUM:]] for key, cells in sums.items()}
+
+
+def _together(some: Sequence[int], others: Sequence[int]) -> list[int]:
+    """The values of two rows in one."""
+    maxima = map(max, some[_FIRST_MAXIMUM:], others[_FIRST_MAXIMUM:])
+    return [*map(operator.add, some[:_FIRST_MAXIMUM], others[:_FIRST_MAXIMUM]), *maxima]
 
 
 def _regrouped(sums: Sums, key_of: Callable[[Key], Key]) -> Sums:
@@ -168,7 +189,7 @@ def _regrouped(sums: Sums, key_of: Callable[[Key], Key]) -> Sums:
     for old, cells in sums.items():
         key = key_of(old)
         known = found.get(key)
-        found[key] = cells if known is None else list(map(operator.add, known, cells))
+        found[key] = cells if known is None else _together(known, cells)
     return found
 
 
@@ -183,8 +204,32 @@ def _write(
     for key, cells in sorted(sums.items()):
         if key[:width] == last:  # the key's user has changed; a row keeps the first one
             before = rows.pop()
-            rows.append((*before[: len(key)], *map(operator.add, before[len(key) :], cells)))
+            rows.append((*before[: len(key)], *_together(before[len(key) :], cells)))
         else:
             last = key[:width]
             rows.append((*key, *cells))
     add_rows(connection, table, (period, *labels), names, rows)
+
+
+def rebuild_rollups(database: Database) -> int:
+    """Compute all sums again from the ledger lines, in one transaction; returns the number of lines that were read.
+
+    Importers wait meanwhile, and readers see the old sums till then.
+    """
+    columns = ledger_lines.c
+    order = (columns.account, columns.seq)
+    lines, last = 0, ("", 0)
+    with importers_waiting(database), database.writing() as connection:
+        clear(connection)
+        while True:
+            query = sa.select(*_COLUMNS).where(sa.tuple_(*order) > sa.tuple_(*map(sa.literal, last)))
+            rows = connection.execute(query.order_by(*order).limit(REBUILT_AT_ONCE)).all()
+            rollup = Rollup()
+            for row in rows:
+                line = line_of(row)
+                rollup.add(line, facts_of(line.meta_text))
+            rollup.write(connection)
+            lines += len(rows)
+            if len(rows) < REBUILT_AT_ONCE:
+                return lines
+            last = (rows[-1].account, rows[-1].seq)

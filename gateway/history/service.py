@@ -2,7 +2,7 @@
 
 ::
 
-    service = HistoryService(store, lambda: Database.open(address), sql, metrics, keep_lines=…, keep_history=…)
+    service = HistoryService(store, lambda: Database.open(address), sql, metrics, keep_lines=…, keep_history=…, …)
     await service.run(stop)      # until `stop` is set
     await service.close()
 
@@ -19,18 +19,19 @@ from datetime import timedelta
 from gateway.database.engine import Database
 from gateway.errors import DatabaseRefused, DatabaseUnavailable, GatewayError
 from gateway.history import binding
+from gateway.history.caller_addresses import address_mover, forget_late_addresses, remove_old_addresses
 from gateway.history.importer import LARGE, SMALL, Importer
-from gateway.history.refusals import RefusalMover
+from gateway.history.refusals import refusal_mover
 from gateway.history.retention import remove_old
 from gateway.history.sql_thread import SqlThread
 from gateway.history.sweep import BUSY_STEP, STEP, Sweep
 from gateway.history.trim_pause import is_paused
 from gateway.history.trimming import Trimmer
 from gateway.ledger.import_hints import TOUCHED
-from gateway.ledger.scripts import Links
-from gateway.ledger.store_audit import ACCOUNTS
+from gateway.ledger.listing.names import ACCOUNTS
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
+from gateway.store.links import Links
 
 HINTS = 1000  # accounts taken from the set of hints at once
 MANY = (
@@ -39,6 +40,7 @@ MANY = (
 HURRY = 2.0  # seconds behind after which it works without rests
 REST = 2.0  # times the time of a transaction; calls need the processor meanwhile
 LONGEST_REST = 0.25  # seconds
+ALL_DAYS = 86_400.0  # seconds between two looks for addresses of erased users in all days
 ROUND = 5.0  # seconds after which a round ends, so that a command can have the lock
 PAUSES = {"database": 2.0, "refused": 30.0, "store": 1.0}  # seconds after a failed round, by cause
 
@@ -51,8 +53,10 @@ class _Opened:
         self.lock = database.lock("importer")
         self.importer = Importer(links, database, sql, metrics)
         self.sweep = Sweep(links, database, sql)
+        self.looks_at_all_days = 0.0  # for addresses of erased users; monotonic
         self.trimmer = Trimmer(links, database, sql, metrics)
-        self.refusals = RefusalMover(links, database, sql)
+        self.refusals = refusal_mover(links, database, sql)
+        self.addresses = address_mover(links, database, sql)
         self.is_bound = False
 
 
@@ -68,6 +72,7 @@ class HistoryService:
         *,
         keep_lines: timedelta,
         keep_history: timedelta,
+        keep_addresses: timedelta,
         on_touched: Callable[[Iterable[str]], None] = lambda accounts: None,
         on_swept: Callable[[Database], None] = lambda database: None,
     ) -> None:
@@ -77,6 +82,7 @@ class HistoryService:
         self._metrics = metrics
         self._keep_lines = keep_lines
         self._keep_history = keep_history
+        self._keep_addresses = keep_addresses
         self._on_touched = on_touched  # gets accounts that have new lines
         self._on_swept = on_swept  # blocks; called after each sweep
         self._opened: _Opened | None = None
@@ -105,6 +111,7 @@ class HistoryService:
             return self._failed("database", error)
         except GatewayError as error:  # of the store: it is away, or refuses a command
             return self._failed("store", error)
+        self._metrics.set("gateway_database_up", (), 1.0)
         if self._failure:
             gateway_log.info("the importer works again")
             self._failure = ""
@@ -171,6 +178,7 @@ class HistoryService:
         if opened.trimmer.waiting and not await is_paused(self._links):
             await opened.trimmer.trim(before=await self._oldest_kept(), until=until)
         await opened.refusals.move_due()
+        await opened.addresses.move_due()
         if has_more:
             return 0.0
         return BUSY_STEP if imported >= MANY else STEP
@@ -193,6 +201,11 @@ class HistoryService:
             self._metrics.set("gateway_accounts_below", ("zero",), float(found.below_zero))
             self._metrics.set("gateway_accounts_below", ("floor",), float(found.below_floor))
             await remove_old(self._links, opened.database, self._sql, self._keep_history)
+            await self._sql.run(remove_old_addresses, opened.database, self._keep_addresses)
+            is_due = time.monotonic() >= opened.looks_at_all_days
+            await self._sql.run(lambda: forget_late_addresses(opened.database, of_all_days=is_due))
+            if is_due:
+                opened.looks_at_all_days = time.monotonic() + ALL_DAYS
             await self._sql.run(self._on_swept, opened.database)
 
     async def _oldest_kept(self) -> int:
@@ -205,6 +218,8 @@ class HistoryService:
         if self._behind_since is None:
             self._behind_since = time.monotonic()
         self._metrics.inc("gateway_importer_failures", (cause,))
+        if cause != "store":  # then the round may have ended before it needed the database
+            self._metrics.set("gateway_database_up", (), 0.0)
         if self._failure != cause:
             text = error.log_text()
             gateway_log.error("the importer waits: %s", f"{error.message} ({text})" if text else error.message)

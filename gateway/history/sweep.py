@@ -17,16 +17,17 @@ from gateway.database.engine import Database
 from gateway.errors import GatewayError
 from gateway.history.import_state import ImportState, read_states
 from gateway.history.sql_thread import SqlThread
+from gateway.ledger.gather_all import gather_bounded
 from gateway.ledger.line import milliseconds
-from gateway.ledger.scripts import Links, slot
-from gateway.ledger.store_audit import ACCOUNTS
+from gateway.ledger.listing.names import ACCOUNTS
+from gateway.store.links import Links, slot
 
 PASS = 240.0  # seconds
 STEP, BUSY_STEP = 0.5, 1.0  # seconds; the second one after a round with many lines
 PAGE = 500  # accounts per step, or more if a pass would take too long otherwise
 
 
-class Found(Struct):
+class SweepFindings(Struct):
     """What a step found."""
 
     differing: dict[str, int] = {}  # accounts whose last number or balance is not the database's; lines it lacks
@@ -55,7 +56,7 @@ class Sweep:
         """Whether a step is to be made."""
         return self._running or time.monotonic() - self._began >= PASS
 
-    async def step(self, *, before: int) -> Found:
+    async def step(self, *, before: int) -> SweepFindings:
         """Compare the next accounts. `before` is in Unix milliseconds of the store's clock."""
         link = self._links.link(ACCOUNTS)
         if not self._running:
@@ -72,10 +73,10 @@ class Sweep:
         found.below_zero, found.below_floor = len(self._below_zero), len(self._below_floor)
         return found
 
-    async def _compare(self, accounts: list[str], before: int) -> Found:
-        ends = await asyncio.gather(*map(self._ends, accounts))
+    async def _compare(self, accounts: list[str], before: int) -> SweepFindings:
+        ends = await gather_bounded(map(self._ends, accounts))
         states = await self._sql.run(self._read_states, accounts)
-        found = Found()
+        found = SweepFindings()
         for account, end in zip(accounts, ends, strict=True):
             if end is None:
                 continue

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from gateway.errors import Conflict, GatewayError
-from gateway.ledger.scripts import Links
+from gateway.store.links import Links
 
 PAUSED = "history:trimming-paused"
 LEASE_MS = 60_000

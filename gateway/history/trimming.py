@@ -19,10 +19,11 @@ from gateway.errors import StoreUnavailable
 from gateway.history.sql_thread import SqlThread
 from gateway.ledger.archive_checkpoint import OK, ArchiveCheckpoint, advance, read_archive_checkpoint
 from gateway.ledger.line import LedgerLine, read_line
-from gateway.ledger.scripts import Links, load_script, slot
+from gateway.ledger.scripts import load_script
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
 from gateway.store.connection import RedisReplyError
+from gateway.store.links import Links, slot
 
 PAGE = 500  # lines per script: 0.2 ms of Redis's time
 

@@ -20,6 +20,7 @@ class UsageQuestion(Struct, frozen=True, array_like=True):
     until: int
     group_by: Sequence[str]
     currency: str | None  # of the amounts, for the document
+    session: str = ""  # only the calls of this session; empty: of all
 
 
 class ReceiptQuestion(Struct, frozen=True, array_like=True):

@@ -15,6 +15,7 @@ from msgspec import Struct
 from sqlalchemy.engine import Connection
 
 from gateway.database.tables import (
+    MAXIMA,
     MEASURES,
     SITE_LABELS,
     usage_daily,
@@ -26,7 +27,7 @@ from gateway.database.tables import (
 )
 from gateway.errors import InvalidValue
 from gateway.history.calendar import DAY, HOUR, month_of, next_month
-from gateway.history.outcomes import NO_ERRORS
+from gateway.ledger.line_meta import NO_ERRORS
 
 Period = Literal["hour", "day", "month"]
 PERIODS: tuple[Period, ...] = ("hour", "day", "month")
@@ -90,7 +91,7 @@ class UsageRow(Struct, frozen=True):
     sums: Sums
 
 
-class _Segment(Struct, frozen=True):
+class Segment(Struct, frozen=True):
     """A part of the range, and its period if that is the same in all of it."""
 
     table: sa.Table
@@ -104,14 +105,19 @@ def read_usage(connection: Connection, query: UsageQuery) -> list[UsageRow]:
     most = MOST_ROWS if query.most is None else min(query.most, MOST_ROWS)
     measures = (*_used_measures(connection, query), *(() if query.by_tag else (ERRORS,)))
     found: dict[tuple[Any, ...], list[int]] = {}
-    for segment in _segments(query):
+    for segment in segments_of(query):
         for key, sums in _read(connection, query, segment, measures, most):
             known = found.get(key)
-            found[key] = sums if known is None else [a + b for a, b in zip(known, sums, strict=True)]
+            found[key] = sums if known is None else list(map(together, measures, known, sums))
         if len(found) > most:
-            raise TooManyRows(f"The report has more than {most:,} rows; choose a shorter range or fewer groups")
+            raise too_many_rows(most)
     zero = dict.fromkeys(MEASURES, 0)
     return [UsageRow(key[1:], key[0], zero | dict(zip(measures, found[key], strict=True))) for key in sorted(found)]
+
+
+def too_many_rows(most: int) -> TooManyRows:
+    """The refusal of a query."""
+    return TooManyRows(f"The report has more than {most:,} rows; choose a shorter range or fewer groups")
 
 
 _day = usage_site_daily.c.day
@@ -130,7 +136,7 @@ def _used_measures(connection: Connection, query: UsageQuery) -> tuple[str, ...]
 
 
 def _read(
-    connection: Connection, query: UsageQuery, segment: _Segment, measures: tuple[str, ...], most: int
+    connection: Connection, query: UsageQuery, segment: Segment, measures: tuple[str, ...], most: int
 ) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
     by_time = query.period is not None and segment.period is None
     filters = {name: values for name, values in query.filters.items() if name != "tag"}
@@ -162,17 +168,27 @@ def _statement(
     `filters`: dimensions, and whether each has one value.
     """
     start = table.primary_key.columns[0]
-    grouped: list[sa.ColumnElement[Any]] = [_label(table, name) for name in dimensions]
+    grouped: list[sa.ColumnElement[Any]] = [label_of(table, name) for name in dimensions]
     if by_time:
         grouped.insert(0, start)
-    select = sa.select(*grouped, *(sa.func.sum(_measure(table, name)) for name in measures))
+    select = sa.select(*grouped, *(_total(table, name) for name in measures))
     select = select.where(start >= sa.bindparam("since"), start < sa.bindparam("until"))
     for name, has_one_value in filters:
         value: sa.BindParameter[Any] = sa.bindparam(f"of_{name}", expanding=not has_one_value)
-        label = _label(table, name)
+        label = label_of(table, name)
         select = select.where(label == value if has_one_value else label.in_(value))
     select = select.group_by(*grouped) if grouped else select.having(sa.func.count() > 0)
     return select.limit(sa.bindparam("limit", type_=sa.Integer))
+
+
+def together(measure: str, some: int, other: int) -> int:
+    """The value of a measure for two groups of calls."""
+    return max(some, other) if measure in MAXIMA else some + other
+
+
+def _total(table: sa.Table, name: str) -> sa.ColumnElement[int]:
+    column = _measure(table, name)
+    return sa.func.max(column) if name in MAXIMA else sa.func.sum(column)
 
 
 def _measure(table: sa.Table, name: str) -> sa.ColumnElement[int]:
@@ -181,7 +197,13 @@ def _measure(table: sa.Table, name: str) -> sa.ColumnElement[int]:
     return sa.case((table.c.outcome.not_in(NO_ERRORS), table.c.calls), else_=0)
 
 
-def _label(table: sa.Table, dimension: str) -> sa.ColumnElement[str]:
+def filter_conditions(table: sa.Table, query: UsageQuery) -> list[sa.ColumnElement[bool]]:
+    """The filters of a query without tags."""
+    return [label_of(table, name).in_(list(values)) for name, values in query.filters.items()]
+
+
+def label_of(table: sa.Table, dimension: str) -> sa.ColumnElement[str]:
+    """What a dimension has in the rows of a rollup."""
     return sa.literal_column("tag || '=' || value") if dimension == "tag" else table.c[DIMENSIONS[dimension]]
 
 
@@ -193,11 +215,12 @@ def _tag_filter(values: Sequence[str]) -> sa.ColumnElement[bool]:
     return sa.or_(*conditions)
 
 
-def _segments(query: UsageQuery) -> Iterator[_Segment]:
+def segments_of(query: UsageQuery) -> Iterator[Segment]:
+    """The parts of the range."""
     since, until = query.since, query.until
     first, last = -(-since // DAY) * DAY, until // DAY * DAY
     if query.period == "hour":
-        yield _Segment(_by_hour(query), since, until)
+        yield Segment(_by_hour(query), since, until)
         return
     if first > last:  # within one day
         yield from _hours(query, since, until)
@@ -207,31 +230,31 @@ def _segments(query: UsageQuery) -> Iterator[_Segment]:
     yield from _hours(query, last, until)
 
 
-def _hours(query: UsageQuery, since: int, until: int) -> Iterator[_Segment]:
+def _hours(query: UsageQuery, since: int, until: int) -> Iterator[Segment]:
     """Hours of one day."""
     if since < until:
-        yield _Segment(_by_hour(query), since, until, _period(query, since))
+        yield Segment(_by_hour(query), since, until, period_start(query, since))
 
 
-def _days(query: UsageQuery, since: int, until: int) -> Iterator[_Segment]:
+def _days(query: UsageQuery, since: int, until: int) -> Iterator[Segment]:
     """Whole days."""
     if since >= until:
         return
     table = _by_day(query)
     if query.period == "day":
-        yield _Segment(table, since, until)
+        yield Segment(table, since, until)
         return
     first = since if month_of(since) == since else next_month(month_of(since))
     last = month_of(until)
     if first > last:  # within one month
-        yield _Segment(table, since, until, _period(query, since))
+        yield Segment(table, since, until, period_start(query, since))
         return
     if since < first:
-        yield _Segment(table, since, first, _period(query, since))
+        yield Segment(table, since, first, period_start(query, since))
     if first < last:
         yield from _months(query, table, first, last)
     if last < until:
-        yield _Segment(table, last, until, _period(query, last))
+        yield Segment(table, last, until, period_start(query, last))
 
 
 def _by_hour(query: UsageQuery) -> sa.Table:
@@ -244,20 +267,20 @@ def _by_day(query: UsageQuery) -> sa.Table:
     return usage_site_daily if query.columns <= set(SITE_LABELS) else usage_daily
 
 
-def _months(query: UsageQuery, table: sa.Table, since: int, until: int) -> Iterator[_Segment]:
+def _months(query: UsageQuery, table: sa.Table, since: int, until: int) -> Iterator[Segment]:
     """Whole months."""
     if table is usage_daily:
-        yield _Segment(usage_monthly, since, until)
+        yield Segment(usage_monthly, since, until)
         return
     if query.period is None:
-        yield _Segment(table, since, until, 0)
+        yield Segment(table, since, until, 0)
         return
     while since < until:  # these have no sums by month
-        yield _Segment(table, since, next_month(since), _period(query, since))
+        yield Segment(table, since, next_month(since), period_start(query, since))
         since = next_month(since)
 
 
-def _period(query: UsageQuery, moment: int) -> int:
+def period_start(query: UsageQuery, moment: int) -> int:
     """The first moment of the period in which a moment is; 0 without a period."""
     match query.period:
         case "hour":

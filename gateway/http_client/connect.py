@@ -8,20 +8,26 @@ once. Sharp edge: connections to the slower addresses are closed, but their serv
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 import ssl
 from collections.abc import Callable
 from itertools import chain, zip_longest
 from typing import Final, TypeVar
 
+from gateway.errors import Overloaded
+
 NAMES_LAST: Final = 10.0  # seconds that a resolved name is cached, so that a burst of connections resolves it once
 HEAD_START: Final = 0.25  # seconds
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 Made = tuple[asyncio.Transport, P]
+#: Failures to connect that are this machine's own: no descriptor or no memory is left.
+OWN_FAILURES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 
 
-class Route:
+class UpstreamRoute:
     """One host and port, with TLS or without."""
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
@@ -107,3 +113,26 @@ class Route:
 def _close_loser(attempt: asyncio.Task[Made[P]]) -> None:
     if not attempt.cancelled() and attempt.exception() is None:
         attempt.result()[0].abort()
+
+
+def own_failure(error: BaseException) -> Overloaded | None:
+    """The error for a connection that failed for want of local resources; None if the cause is elsewhere.
+
+    It says nothing about the upstream, so it is a 503 of the gateway: the circuits do not count it, and no other target
+    is tried, because it would fail in the same way.
+    """
+    if isinstance(error, socket.gaierror):
+        # A resolver that cannot open its files or a socket reports only that the name is unknown.
+        missing = _missing()
+    else:
+        missing = error.errno if isinstance(error, OSError) and error.errno in OWN_FAILURES else None
+    return None if missing is None else Overloaded(detail=f"no connection to an upstream: {os.strerror(missing)}")
+
+
+def _missing() -> int | None:
+    """The error that the system gives for one more descriptor, if it gives one."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError as error:
+        return error.errno if error.errno in OWN_FAILURES else None
+    return None

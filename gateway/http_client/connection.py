@@ -62,7 +62,7 @@ class AnswerHeaders(Mapping[str, str]):
         return None
 
 
-class Owner(Protocol):
+class ConnectionKeeper(Protocol):
     """The keeper of connections to one origin."""
 
     read_view: memoryview
@@ -81,7 +81,7 @@ class Owner(Protocol):
 class ClientConnection(asyncio.BufferedProtocol):
     """Made by `Origin.connect`; `start` an exchange on it, one at a time."""
 
-    _origin: Owner
+    _origin: ConnectionKeeper
     _transport: asyncio.Transport = field(init=False)
     _incoming: Response | None = None
     _headers: dict[bytes, bytes] = field(default_factory=dict)

@@ -19,7 +19,7 @@ GRAIN: Final = 0.05  # shortest time between two checks, in seconds: 10,000 stre
 NEVER: Final = float("inf")
 
 
-class Awaited(Protocol):
+class TimedAnswer(Protocol):
     """An answer with a deadline."""
 
     def due(self) -> float:
@@ -36,15 +36,15 @@ class Deadlines:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._awaited: set[Awaited] = set()
+        self._awaited: set[TimedAnswer] = set()
         self._timer: asyncio.TimerHandle | None = None
         self.next = NEVER  # loop time of the next check
 
-    def add(self, awaited: Awaited) -> None:
+    def add(self, awaited: TimedAnswer) -> None:
         """Add an answer; the caller sets its first deadline with `expect`."""
         self._awaited.add(awaited)
 
-    def discard(self, awaited: Awaited) -> None:
+    def discard(self, awaited: TimedAnswer) -> None:
         """Remove an answer. The timer stays set; its check ignores removed answers."""
         self._awaited.discard(awaited)
 

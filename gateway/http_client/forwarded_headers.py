@@ -1,5 +1,7 @@
 """The headers of a caller that are forwarded to upstreams: the W3C trace context to all, `OpenAI-Beta` to its dialect.
 
+Those of Anthropic's dialect are read by its endpoint, which passes on the flags that an upstream takes.
+
 The pipeline of a call runs `bind(forwarded_headers(headers))` once. All upstream requests of its task, and of the tasks
 that it starts, then have these headers. A provider whose dialect is OpenAI's own adds `dialect_headers()` to its
 request. Sharp edge: values come from callers, so only a valid trace context or a short plain text is forwarded.
@@ -15,6 +17,8 @@ from msgspec import Struct
 
 _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]{1,200})?")
 _TRACE_STATE = re.compile(r"[\x20-\x7e]{1,512}")
+_FLAG = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+MAX_FLAGS = 4096  # characters of a list of flags that are read
 _BETA = re.compile(r"[A-Za-z0-9_.,=; -]{1,512}")
 
 
@@ -23,6 +27,8 @@ class ForwardedHeaders(Struct, frozen=True):
 
     everywhere: Mapping[str, str]
     same_dialect: Mapping[str, str]
+    anthropic_version: str = ""
+    anthropic_betas: tuple[str, ...] = ()
 
 
 _NONE = ForwardedHeaders({}, {})
@@ -30,9 +36,10 @@ _carried: ContextVar[ForwardedHeaders] = ContextVar("caller_headers", default=_N
 
 
 def forwarded_headers(headers: Mapping[str, str]) -> ForwardedHeaders:
-    """The headers of `headers` to forward; two look-ups if there are none."""
-    parent, beta = headers.get("Traceparent"), headers.get("Openai-Beta")
-    if parent is None and beta is None:
+    """The headers of `headers` to forward; four look-ups if there are none."""
+    parent, beta, version = headers.get("Traceparent"), headers.get("Openai-Beta"), headers.get("Anthropic-Version")
+    flags = headers.get("Anthropic-Beta")
+    if parent is None and beta is None and version is None and flags is None:
         return _NONE
     everywhere, same_dialect = {}, {}
     if parent is not None and _TRACE_PARENT.fullmatch(parent):
@@ -42,7 +49,13 @@ def forwarded_headers(headers: Mapping[str, str]) -> ForwardedHeaders:
             everywhere["tracestate"] = state
     if beta is not None and _BETA.fullmatch(beta):
         same_dialect["OpenAI-Beta"] = beta
-    return ForwardedHeaders(everywhere, same_dialect)
+    return ForwardedHeaders(everywhere, same_dialect, (version or "").strip(), _flags(flags or ""))
+
+
+def _flags(text: str) -> tuple[str, ...]:
+    """The flags in a list, each once; what can be none is left out."""
+    found = (flag.strip() for flag in text[:MAX_FLAGS].split(","))
+    return tuple(dict.fromkeys(flag for flag in found if _FLAG.fullmatch(flag)))
 
 
 def bind(headers: ForwardedHeaders) -> None:
@@ -59,3 +72,9 @@ def trace_headers() -> Mapping[str, str]:
 def dialect_headers() -> Mapping[str, str]:
     """The headers for an upstream of OpenAI's own dialect."""
     return _carried.get().same_dialect
+
+
+def anthropic_headers() -> tuple[str, tuple[str, ...]]:
+    """The caller's `anthropic-version`, "" if it sent none, and the flags of its `anthropic-beta`."""
+    carried = _carried.get()
+    return carried.anthropic_version, carried.anthropic_betas

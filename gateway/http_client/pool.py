@@ -13,10 +13,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from gateway.errors import UpstreamTimeout, UpstreamUnreachable
-from gateway.http_client.connect import Route
+from gateway.http_client.connect import UpstreamRoute, own_failure
 from gateway.http_client.connection import ClientConnection
 from gateway.http_client.deadline_timer import Deadlines
-from gateway.http_client.exhaustion import own_failure
 from gateway.http_client.request import Address
 
 READ_BYTES: Final = 64 * 1024  # one buffer for all connections of a loop
@@ -29,7 +28,7 @@ class Origin:
     def __init__(self, pool: Pool, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         self.read_view = pool.read_view
         self._pool = pool
-        self._route = Route(host, port, tls)
+        self._route = UpstreamRoute(host, port, tls)
         self._idle: list[ClientConnection] = []  # the longest idle first
         self._open: set[ClientConnection] = set()
 
@@ -50,8 +49,9 @@ class Origin:
             async with asyncio.timeout(within):
                 connection = await self._route.open(lambda: ClientConnection(self))
         except TimeoutError:
-            late = UpstreamTimeout(detail=f"no connection to {self._route} in {within:g} s")
-            raise late.began_at("connection") from None
+            # No name for it: its traceback holds this frame, and both would wait for the collector.
+            detail = f"no connection to {self._route} in {within:g} s"
+            raise UpstreamTimeout(detail=detail).began_at("connection") from None
         except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             raise own_failure(error) or UpstreamUnreachable(detail=f"{self._route}: {error}"[:500]) from None
         if not connection.usable:  # it was lost before it had a reader

@@ -31,7 +31,7 @@ from gateway.http_client.proxied_errors import (
     describe,
     refused,
 )
-from gateway.http_client.request import DEFAULT_HEADERS, OURS, RequestHead
+from gateway.http_client.request import DEFAULT_HEADERS, OURS, UpstreamHead
 from gateway.http_client.response import Response
 from gateway.http_client.send_state import set_sent
 from gateway.http_client.upload import Upload
@@ -66,7 +66,7 @@ class ProxiedClient:
         self,
         incoming: Response,
         method: str,
-        head: RequestHead,
+        head: UpstreamHead,
         *,
         headers: Mapping[str, str],
         body: bytes | AsyncIterator[bytes] | None,

@@ -15,7 +15,7 @@ import aiohttp
 from aiohttp.http import HttpProcessingError
 
 from gateway.errors import UpstreamAuthError, UpstreamInvalidResponse, UpstreamTimeout, UpstreamUnreachable
-from gateway.http_client.exhaustion import own_failure
+from gateway.http_client.connect import own_failure
 
 PROXY_AUTHENTICATION_REQUIRED: Final = 407
 

@@ -40,7 +40,7 @@ class Address(Struct, frozen=True):
     target: str  # path and query, as in the request line
 
 
-class RequestHead(Struct, frozen=True):
+class UpstreamHead(Struct, frozen=True):
     """A request up to its framing headers."""
 
     address: Address
@@ -55,9 +55,9 @@ class RequestHeads:
     """A cache of heads by method, URL and headers."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, tuple[tuple[str, str], ...]], RequestHead] = {}
+        self._known: dict[tuple[str, str, tuple[tuple[str, str], ...]], UpstreamHead] = {}
 
-    def head(self, method: str, url: str, headers: Mapping[str, str]) -> RequestHead:
+    def head(self, method: str, url: str, headers: Mapping[str, str]) -> UpstreamHead:
         """The head of a request; UpstreamUnreachable for an invalid URL, ValueError for a forbidden header."""
         key = (method, url, tuple(headers.items()))
         known = self._known.get(key)
@@ -89,7 +89,7 @@ def address_of(url: str) -> Address:
     return Address(parts.scheme, host, port or default, authority, path + query)
 
 
-def new_head(method: str, address: Address, headers: Mapping[str, str]) -> RequestHead:
+def new_head(method: str, address: Address, headers: Mapping[str, str]) -> UpstreamHead:
     """A head without the cache; ValueError for a forbidden header."""
     if not _NAME.fullmatch(method):
         raise ValueError("not a request method")
@@ -106,4 +106,4 @@ def new_head(method: str, address: Address, headers: Mapping[str, str]) -> Reque
     text = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
     # UTF-8, as other clients encode text that is not ASCII; vendors' own headers are ASCII.
     start = f"{method} {address.target} HTTP/1.1\r\nHost: {host}\r\n{text}"
-    return RequestHead(address, start.encode(), length)
+    return UpstreamHead(address, start.encode(), length)

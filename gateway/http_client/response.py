@@ -24,7 +24,7 @@ LINGER_BYTES: Final = 64 * 1024  # largest size of the trailer
 Lane = Callable[[bytes], bool]  # handles a piece of the body at once and returns True, or returns False
 
 
-class Carrier(Protocol):
+class AnswerCarrier(Protocol):
     """The connection on which an answer arrives."""
 
     def pause(self) -> None:
@@ -71,7 +71,7 @@ class Response:
         self.ended = False  # nothing more will arrive
         self.heard = 0.0  # loop time at which the reader was last woken
         self._loop = loop
-        self._carrier: Carrier | None = None
+        self._carrier: AnswerCarrier | None = None
         self._pieces: list[bytes] = []
         self._size = 0  # of the pieces
         self._limit = -1  # of an answer that is read as a whole; -1 while pieces are read
@@ -92,7 +92,7 @@ class Response:
 
     # The carrier's side ----------------------------------------------------------------------------------------------
 
-    def carried_by(self, carrier: Carrier) -> None:
+    def carried_by(self, carrier: AnswerCarrier) -> None:
         """Called with the carrier of the request."""
         self._carrier = carrier
 

@@ -22,7 +22,7 @@ from gateway.errors import UpstreamTimeout
 from gateway.errors.attempt_answer import AttemptAnswer
 
 
-class Awaited(Protocol):
+class PendingAnswer(Protocol):
     """An answer of an upstream that arrives."""
 
     ended: bool
@@ -49,7 +49,7 @@ class SendState(Struct, eq=False):
     caller_left: bool = False  # no attempt may start
     parts: tuple[SendState, ...] = ()  # of attempts that run at once; `sent` is set when they have ended
     account: str = ""  # whose call it is
-    answers: tuple[Awaited, ...] = ()  # that the HTTP client reads for the call, and the last one that ended
+    answers: tuple[PendingAnswer, ...] = ()  # that the HTTP client reads for the call, and the last one that ended
     late: UpstreamTimeout | None = None  # why the attempt is cancelled, until the dispatcher has the failure
     late_at: float = 0.0  # monotonic seconds of that cancellation
     failures: tuple[AttemptAnswer, ...] = ()  # of the call, in the order in which they ended
@@ -72,13 +72,13 @@ class SendState(Struct, eq=False):
         """The attempts have ended, or are cancelled; `won`: one has answered."""
         self.sent, self.answers, self.parts = won or self.is_sent(), self.all_answers(), ()
 
-    def all_answers(self) -> tuple[Awaited, ...]:
+    def all_answers(self) -> tuple[PendingAnswer, ...]:
         """The answers of the call, those of attempts that run at once included."""
         if not self.parts:
             return self.answers
         return (*self.answers, *(answer for part in self.parts for answer in part.answers))
 
-    def expect(self, answer: Awaited) -> None:
+    def expect(self, answer: PendingAnswer) -> None:
         """The HTTP client waits for `answer`."""
         self.answers = (*(one for one in self.answers if not one.ended), answer)
 
@@ -118,7 +118,7 @@ def current() -> SendState:
     return _state.get(None) or track(SendState())
 
 
-def set_sent(sent: bool, answer: Awaited | None = None) -> None:
+def set_sent(sent: bool, answer: PendingAnswer | None = None) -> None:
     """Called by the HTTP client: False while it connects, True when the request was sent; `answer` is a new one."""
     state = _state.get(None)
     if state is not None:

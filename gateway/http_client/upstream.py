@@ -29,7 +29,7 @@ from gateway.http_client.forwarded_headers import trace_headers
 from gateway.http_client.inflate import FREE, Inflater
 from gateway.http_client.multipart import Multipart
 from gateway.http_client.pool import Pool
-from gateway.http_client.request import RequestHead, RequestHeads, address_of, new_head
+from gateway.http_client.request import RequestHeads, UpstreamHead, address_of, new_head
 from gateway.http_client.response import Lane, Response
 from gateway.http_client.send_state import set_sent
 from gateway.http_client.timeouts import Timeouts
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gateway.http_client.proxied import ProxiedClient
 
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024  # of an answer that is read as a whole
+MAX_LINE_BYTES = 8 * 1024 * 1024  # as of a line of an event stream
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # methods that send an empty body if none is given
 
 Body = bytes | AsyncIterator[bytes] | Multipart | None
@@ -146,14 +147,15 @@ class Upstream:
 class Answer:
     """One upstream answer: its status and headers, and its body as it arrives. A context manager; or close it."""
 
-    __slots__ = ("_content", "_inflater", "_parser", "headers", "status")
+    __slots__ = ("_content", "_inflater", "_parser", "_refusal", "headers", "status")
 
     def __init__(self, content: Response) -> None:
-        self.status = content.status
+        self.status: int = content.status  # of HTTP
         self.headers: Mapping[str, str] = content.headers  # names in any case
         self._content = content
         self._inflater = Inflater(content.coding) if content.coding else None
         self._parser: EventParser | None = None
+        self._refusal: bytes | None = None  # the whole body of an error status, once it was read
 
     async def read_chunk(self) -> bytes:
         """The bytes that arrived since the last call, or else the next bytes; b"" at the end of the body."""
@@ -162,10 +164,24 @@ class Answer:
         return await self._read_inflated(self._inflater)
 
     async def read(self, *, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
-        """The whole body; UpstreamInvalidResponse when it is longer than `limit` bytes."""
+        """The whole body; UpstreamInvalidResponse when it is longer than `limit` bytes.
+
+        The body of an error status can be read again, so that `raise_for_status` finds it after the provider.
+        """
+        content = self._content
+        if self.status < 300 and content.ended and self._inflater is None:
+            return content.taken(limit)  # the usual case, without another coroutine
+        if self.status < 300:
+            return await self._read(limit)
+        if self._refusal is None:
+            self._refusal = await self._read(limit)
+        if len(self._refusal) > limit:
+            raise UpstreamInvalidResponse(detail=f"the answer is over {limit} bytes")
+        return self._refusal
+
+    async def _read(self, limit: int) -> bytes:
         if self._inflater is None:
-            content = self._content
-            return content.taken(limit) if content.ended else await content.whole(limit)
+            return await self._content.whole(limit)
         chunks: list[bytes] = []
         size = 0
         while chunk := await self._read_inflated(self._inflater):
@@ -193,6 +209,11 @@ class Answer:
                 return events
         return parser.flush()
 
+    @property
+    def stray(self) -> bytes:
+        """What a body that was read as events held in lines that belong to none, up to 64 KiB."""
+        return self._parser.stray if self._parser is not None else b""
+
     def _read_beside(self, past: Lane | None) -> Awaitable[bytes]:
         """`read_chunk` with a lane; compressed bytes are not passed to the lane."""
         return self._content.take(past) if self._inflater is None else self._read_inflated(self._inflater)
@@ -201,6 +222,24 @@ class Answer:
         """The body in pieces, as they arrive."""
         while chunk := await self.read_chunk():
             yield chunk
+
+    async def lines(self, *, limit: int = MAX_LINE_BYTES) -> AsyncIterator[bytes]:
+        """The lines of a body such as NDJSON, one by one, without their ends and without empty lines.
+
+        A last line without an end is one of them. UpstreamInvalidResponse for a line over `limit` bytes.
+        """
+        begun = bytearray()
+        while chunk := await self.read_chunk():
+            *ends, rest = chunk.split(b"\n")
+            for end in ends:
+                if line := _line_of(begun, end, limit):
+                    yield line
+                begun.clear()
+            begun += rest
+            if len(begun) > limit:
+                break
+        if line := _line_of(begun, b"", limit):
+            yield line
 
     async def events(self) -> AsyncIterator[Event]:
         """The events of a stream, one by one; `read_events` is the faster form for a loop per frame."""
@@ -239,7 +278,14 @@ class Answer:
         return chunk
 
 
-def _message(method: str, head: RequestHead, body: bytes | None) -> tuple[bytes, bytes]:
+def _line_of(begun: bytearray, end: bytes, limit: int) -> bytes:
+    """A line of two parts without the CR of its end."""
+    if len(begun) + len(end) > limit:
+        raise UpstreamInvalidResponse(detail=f"a line is over {limit} bytes")
+    return (bytes(begun) + end).removesuffix(b"\r")
+
+
+def _message(method: str, head: UpstreamHead, body: bytes | None) -> tuple[bytes, bytes]:
     """Head and body of a request whose body is complete."""
     if body is None and method not in WITH_BODY:
         return head.start + b"\r\n", b""
@@ -251,12 +297,12 @@ def _lines(headers: Mapping[str, str]) -> bytes:
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode()
 
 
-def _streamed_head(head: RequestHead) -> bytes:
+def _streamed_head(head: UpstreamHead) -> bytes:
     if head.length is None:
         return head.start + b"Transfer-Encoding: chunked\r\n\r\n"
     return b"%bContent-Length: %d\r\n\r\n" % (head.start, head.length)
 
 
-def _proxy_for(head: RequestHead, proxies: Proxies) -> Proxy | None:
+def _proxy_for(head: UpstreamHead, proxies: Proxies) -> Proxy | None:
     address = head.address
     return proxies.proxy_for(address.scheme, address.host, address.port)

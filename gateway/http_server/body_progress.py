@@ -7,6 +7,7 @@ from typing import Final
 
 from gateway.http_server.limits import ServerLimits
 
+DRIPS_AFTER: Final = 0.5  # seconds in which a body may begin
 STEPS: Final = 4  # marks per window of the rate: the window is at most a quarter longer than its limit says
 
 
@@ -47,6 +48,11 @@ class BodyProgress:
         else:
             late = elapsed > limits.body_total_timeout or self._too_slow(elapsed, limits)
         return late or now - self.stirred > limits.body_idle_timeout
+
+    def drips(self, now: float, limits: ServerLimits) -> bool:
+        """Whether the body has arrived below the minimum rate up to now, on average."""
+        elapsed = now - self.began
+        return elapsed > DRIPS_AFTER and self.size < limits.min_body_rate * elapsed
 
     def stop_clock(self, now: float) -> None:
         """The application is busy from now on; `late` is not called until `start_clock`."""

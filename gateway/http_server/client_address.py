@@ -42,6 +42,28 @@ def client_address(peer: str, forwarded_for: str, trusted: Iterable[Network]) ->
     return found
 
 
+def network_of(address: str) -> str:
+    """The address; of IPv6 the first 64 bits, which one customer has. Other texts are returned unchanged."""
+    if ":" not in address:
+        return address
+    parsed = _parsed(address)
+    return parsed.exploded[:19] if isinstance(parsed, ipaddress.IPv6Address) else str(parsed or address)
+
+
+def wider_network(network: str) -> str:
+    """Of an IPv6 network of `network_of` the first 48 bits, which one customer may have; other texts are unchanged."""
+    return network[:14] if len(network) == 19 and network.count(":") == 3 else network
+
+
+def shortened(address: str) -> str:
+    """The network of an address: the first 24 bits of IPv4, the first 48 of IPv6; "" for a text that is no address."""
+    parsed = _parsed(address.partition("%")[0])
+    if parsed is None:
+        return ""
+    bits = 24 if parsed.version == 4 else 48
+    return str(ipaddress.ip_network(f"{parsed}/{bits}", strict=False))
+
+
 def _without_port(text: str) -> str:
     if text.startswith("["):
         return text[1:].partition("]")[0]

@@ -12,18 +12,20 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from tornado.concurrent import Future
 from tornado.gen import convert_yielded
-from tornado.httputil import HTTPMessageDelegate, HTTPServerConnectionDelegate
+from tornado.httputil import HTTPMessageDelegate
 
 from gateway.errors import BadRequest, GatewayError, InternalError, RequestTimeout, RequestTooLarge
 from gateway.http_server.body_progress import BodyProgress
 from gateway.http_server.client_writer import ClientWriter
-from gateway.http_server.exchange import Exchange, Refusal
+from gateway.http_server.connection_owner import ConnectionOwner
+from gateway.http_server.exchange import Exchange
 from gateway.http_server.handler_error import handler_error
 from gateway.http_server.head import RequestHead
+from gateway.http_server.owners import Kind
 from gateway.http_server.peer import PeerContext, disable_nagle, peer_is_gone, reset_on_close
 from gateway.http_server.phase import BLOCKED, BODY, CLOSED, FLUSHING, HEAD, LINGERING, PREPARING, RESPONDING, SKIPPING
 from gateway.http_server.request_reader import RequestReader
@@ -32,29 +34,11 @@ from gateway.http_server.server_state import ServerState
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class Owner(Protocol):
-    """The part of the server that a connection uses."""
-
-    app: HTTPServerConnectionDelegate
-    state: ServerState
-
-    def opened(self, connection: Connection) -> None: ...
-
-    def closed(self, connection: Connection) -> None: ...
-
-    def watch(self, connection: Connection) -> None:
-        """Call `abort` when `client_is_gone`, until `unwatch`."""
-
-    def unwatch(self, connection: Connection) -> None: ...
-
-    def error_answer(self, error: GatewayError, refusal: Refusal | None) -> bytes: ...
-
-
 @dataclass(eq=False, repr=False, slots=True)
 class Connection(asyncio.BufferedProtocol):
     """Made by HTTPServer for each accepted socket; its `Exchange` and its `RequestReader` call the public methods."""
 
-    _server: Owner
+    _server: ConnectionOwner[Connection]
     loop: asyncio.AbstractEventLoop
     state: ServerState = field(init=False)
     context: PeerContext = field(init=False)
@@ -66,6 +50,7 @@ class Connection(asyncio.BufferedProtocol):
     _delivered: bool = False  # whether the delegate saw the whole request
     _continue_owed: bool = False
     _eof: bool = False
+    _counts_for_forwarded: bool = False  # in the limit of connections
     _linger_from: int = 0  # bytes received when lingering began
     _body: BodyProgress = field(default_factory=BodyProgress)
 
@@ -75,10 +60,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # asyncio's side -------------------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set the socket up."""
+    def connection_made(self, transport: asyncio.BaseTransport, announced: str = "") -> None:
+        """Set the socket up; `announced` is the client's address, if a proxy has sent it."""
         self._transport = transport = cast(asyncio.Transport, transport)
-        self.context = PeerContext(transport)
+        self.context = PeerContext(transport, announced)
         if self.socket is not None:
             disable_nagle(self.socket)
         high = self.state.limits.write_high_water
@@ -141,7 +126,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def can_keep_alive(self) -> bool:
         """Whether this connection can carry another request, asked when the headers of an answer are written."""
-        if self._eof or self.state.draining:
+        if self._eof or not self.state.keeps_alive:
             return False
         if self._reader.parser.complete:
             return True
@@ -170,6 +155,12 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._close_or_linger()
 
+    def reset(self) -> None:
+        """Close at once with RST; unsent bytes are dropped."""
+        if self.socket is not None:
+            reset_on_close(self.socket)
+        self.abort()
+
     def fail(self, exchange: Exchange) -> None:
         """Answer 500, because the application ended without an answer."""
         if exchange is self._exchange:
@@ -182,6 +173,25 @@ class Connection(asyncio.BufferedProtocol):
         """When the connection began to wait for a request; None if a byte of one has arrived, or if it is closing."""
         reader = self._reader
         return reader.since if reader.phase is HEAD and not reader.parser.started and not reader.held else None
+
+    @property
+    def waiting_since(self) -> float | None:
+        """Since when it has waited for its client; None while a request is served and the client does its part."""
+        reader = self._reader
+        phase = reader.phase
+        if phase in (HEAD, SKIPPING, LINGERING):
+            return reader.since if not reader.held else None
+        if phase is BODY and self._body.drips(self.state.now, self.state.limits):
+            return self._body.began
+        return None
+
+    def displace(self) -> Kind:
+        """Close at once for another connection."""
+        if self.idle_since is None:
+            self.abort()
+            return "unfinished"
+        self._close()
+        return "idle"
 
     def close_if_idle(self, since: float) -> None:
         """Close if the connection has been idle since `since`."""
@@ -212,6 +222,8 @@ class Connection(asyncio.BufferedProtocol):
         elif phase is BODY:
             exchange = self._exchange
             assert exchange is not None
+            if not self._counts_for_forwarded:
+                self._counts_for_forwarded = self._server.body_awaited(self, exchange.head)
             if self._body.late(self._reader.received, now, exchange.body_timeout, limits):
                 self.refuse(RequestTimeout())
         elif phase in (SKIPPING, LINGERING) and not waiting and age > limits.linger_timeout:
@@ -331,6 +343,9 @@ class Connection(asyncio.BufferedProtocol):
             self._reader.phase = FLUSHING  # a client that does not read its answers gets no more of them
             return
         self._exchange = self._delegate = None
+        if self._counts_for_forwarded:
+            self._counts_for_forwarded = False
+            self._server.body_ended(self)
         if self._eof or self.state.draining or exchange is None or exchange.no_keep_alive:
             self._close_or_linger()
             return

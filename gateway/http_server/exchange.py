@@ -1,6 +1,6 @@
 """One request and its answer, as Tornado's `httputil.HTTPConnection`: the `request.connection` of handlers.
 
-`write_headers`, `write` and `finish` work as in Tornado. Additional methods are `abort`, `set_max_body_size`,
+`write_headers`, `write` and `finish` work as in Tornado. Additional methods are `abort`, `reset`, `set_max_body_size`,
 `set_body_timeout` and `set_close_callback`. Sharp edge: only `finish` ends a body properly. A handler that fails after
 its headers were sent must call `abort`; Tornado's `send_error` would finish an incomplete answer like a complete one.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import socket
 from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
 from typing import Final, Protocol
@@ -29,7 +28,7 @@ log = logging.getLogger(__name__)
 # Written by this server itself; values that a handler sets are ignored.
 OWN_HEADERS: Final = frozenset({"Connection", "Date", "Server", "Transfer-Encoding"})
 BODILESS: Final = frozenset({204, 304})
-REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
+REASONS: Final = {status.value: status.phrase for status in HTTPStatus} | {529: "Overloaded"}  # as Anthropic answers
 #: Bytes; headers and a body up to this size are sent in one write, for which a larger body is not copied.
 COPY_UP_TO: Final = 65_536
 Refusal = Callable[[GatewayError], tuple[dict[str, str], bytes]]
@@ -44,10 +43,6 @@ class Carrier(Protocol):
     state: ServerState
     writer: ClientWriter
 
-    @property
-    def socket(self) -> socket.socket | None:
-        """The transport's socket."""
-
     def can_keep_alive(self) -> bool:
         """Whether it can carry another request, asked when the headers of an answer are written."""
 
@@ -56,6 +51,9 @@ class Carrier(Protocol):
 
     def cut(self, *, reset: bool) -> None:
         """Close without an end of the body; `reset` if the client would take a FIN for the end."""
+
+    def reset(self) -> None:
+        """Close at once with RST; unsent bytes are dropped."""
 
     def fail(self, exchange: Exchange) -> None:
         """Answer 500, because the application ended without an answer."""
@@ -118,13 +116,9 @@ class Exchange(httputil.HTTPConnection):
         chunk: bytes | None = None,
     ) -> asyncio.Future[None]:
         """Write the status, the headers and perhaps the first bytes; await the future for back-pressure."""
-        connection = self._connection
-        if connection is None:
+        if self._connection is None:
             return _closed()
         assert isinstance(start_line, httputil.ResponseStartLine)
-        if start_line.code < 200:
-            lines = [f"{name}: {value}" for name, value in headers.get_all() if name not in OWN_HEADERS]
-            return connection.writer.send(_block(start_line.code, start_line.reason, lines) + b"\r\n\r\n")
         return self._begin(start_line.code, start_line.reason, dict(headers), list(headers.get_all()), chunk)
 
     def write_head(self, code: int, headers: Mapping[str, str], chunk: bytes | None = None) -> asyncio.Future[None]:
@@ -218,15 +212,6 @@ class Exchange(httputil.HTTPConnection):
         self._connection = self._close_callback = self.refusal = None
         connection.response_finished(self)
 
-    def detach(self) -> None:
-        """Refuse: the socket belongs to the parser and is never handed out."""
-        raise RuntimeError("This server does not hand out its socket: protocols on top of HTTP need their own listener")
-
-    @property
-    def stream(self) -> ExchangeStream:
-        """The part of Tornado's IOStream that code written for Tornado's own server uses."""
-        return ExchangeStream(self._connection)
-
     # Methods that Tornado does not have.
 
     def abort(self) -> None:
@@ -238,6 +223,13 @@ class Exchange(httputil.HTTPConnection):
         close_delimited = self.headers_written and not self._chunked and self._remaining is None
         self._connection = self._close_callback = self.refusal = None
         connection.cut(reset=close_delimited)
+
+    def reset(self) -> None:
+        """Drop what is unsent and reset the connection, so that no client takes the body for whole."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._close_callback = self.refusal = None
+            connection.reset()
 
     def client_left(self, delegate: httputil.HTTPMessageDelegate | None, *, delivered: bool) -> None:
         """Refuse all later writes, and call one of the application's two callbacks. The connection calls this.
@@ -304,25 +296,6 @@ class Exchange(httputil.HTTPConnection):
         block, self._corked = self._corked, b""
         if block and self._connection is not None:
             self._connection.writer.push(block)
-
-
-class ExchangeStream:
-    """A stand-in for Tornado's IOStream: whether it is closed, and the socket."""
-
-    def __init__(self, connection: Carrier | None) -> None:
-        self._connection = connection
-
-    def closed(self) -> bool:
-        """Whether the stream is closed for writing."""
-        return self._connection is None
-
-    def set_nodelay(self, value: bool) -> None:
-        """Do nothing: Nagle's algorithm stays off, because with it the first token was 43 ms late instead of 0.8 ms."""
-
-    @property
-    def socket(self) -> object:
-        """The transport's socket, None once closed."""
-        return None if self._connection is None else self._connection.socket
 
 
 def _block(code: int, reason: str, lines: list[str]) -> bytes:

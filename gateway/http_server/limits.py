@@ -22,5 +22,5 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     skip_bytes: int = 65_536  # the largest rest of a body that is dropped to keep the connection open
     linger_timeout: float = 5.0  # for a client that still sends after our FIN
     linger_bytes: int = 16_777_216  # for such a client
-    backlog: int = 1_024
+    backlog: int = 1_024  # connections that wait to be accepted; the system may allow fewer
     max_connections: int = 0  # open at a time; 0: no limit

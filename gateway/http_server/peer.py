@@ -16,17 +16,17 @@ TCP_GONE: Final = (7, 8)  # TCP_INFO states of Linux: CLOSE, and CLOSE_WAIT, whi
 
 
 class PeerContext:
-    """The client's address; Tornado copies `remote_ip` and `protocol` into each request."""
+    """The client's address, which Tornado copies into each request.
 
-    __slots__ = ("address", "protocol", "remote_ip")
+    `announced` is the address that a proxy has sent before the connection's bytes, if one has.
+    """
 
-    def __init__(self, transport: asyncio.BaseTransport) -> None:
-        self.address = transport.get_extra_info("peername")
-        self.remote_ip: str = self.address[0] if isinstance(self.address, tuple) else "0.0.0.0"  # noqa: S104
-        self.protocol = "https" if transport.get_extra_info("sslcontext") else "http"
+    __slots__ = ("remote_ip",)
 
-    def __str__(self) -> str:
-        return self.remote_ip
+    def __init__(self, transport: asyncio.BaseTransport, announced: str = "") -> None:
+        address = transport.get_extra_info("peername")
+        peer: str = address[0] if isinstance(address, tuple) else "0.0.0.0"  # noqa: S104
+        self.remote_ip = announced or peer
 
 
 def disable_nagle(sock: socket.socket) -> None:

@@ -95,9 +95,7 @@ class ProxyPreface(asyncio.BufferedProtocol):
         self._stop_timer()
         connection = self._connection
         self._transport.set_protocol(connection)
-        connection.connection_made(self._transport)
-        if address:
-            connection.context.remote_ip = address
+        connection.connection_made(self._transport, address)
         while rest and not self._transport.is_closing():
             view = connection.get_buffer(len(rest))
             size = min(len(view), len(rest))

@@ -10,6 +10,7 @@ import asyncio
 import time
 
 from gateway.errors import GatewayError, QuotaExhausted
+from gateway.errors.error_form import OPENAI
 from gateway.http_server.exchange import Exchange
 
 JSON = "application/json"
@@ -26,13 +27,14 @@ def fixed_headers(request_id: str) -> dict[str, str]:
     }
 
 
-class Reply:
+class ResponseWriter:
     """One answer. Header names are written as in `headers`."""
 
-    __slots__ = ("exchange", "headers", "legacy_quota_code", "started", "status")
+    __slots__ = ("error_form", "exchange", "headers", "legacy_quota_code", "started", "status")
 
     def __init__(self, exchange: Exchange, request_id: str, *, legacy_quota_code: bool = False) -> None:
         self.exchange = exchange
+        self.error_form = OPENAI
         self.started = time.monotonic()
         self.headers = fixed_headers(request_id)
         self.status = 0  # 0 until it was sent
@@ -44,12 +46,16 @@ class Reply:
         headers["Content-Type"] = media_type
         if status != FORBIDDEN:
             self._stamp()
+        if self.error_form is not OPENAI:
+            self.error_form.adapt(headers)
         self.status = status
         self.exchange.answer(status, headers, body)
 
     def begin(self, status: int, first: bytes) -> asyncio.Future[None]:
         """Send the status, the headers and the first bytes; await the future for back-pressure."""
         self._stamp()
+        if self.error_form is not OPENAI:
+            self.error_form.adapt(self.headers)
         self.status = status
         return self.exchange.write_head(status, self.headers, first)
 
@@ -60,14 +66,17 @@ class Reply:
         if self.status:
             self.exchange.abort()
             return
-        self.headers.update(error.headers())
-        self.send(error.body(), status=error.status)
+        form, headers = self.error_form, self.headers
+        headers.update(form.headers(error))
+        self.send(form.body(error, headers["x-request-id"]), status=form.status(error))
 
     def replace(self, error: GatewayError) -> tuple[dict[str, str], bytes]:
         """Headers and body of an answer that the transport sends by itself, for a body it refuses."""
-        self.status = error.status
-        self.headers |= {"Content-Type": JSON, **error.headers()}
-        return self.headers, error.body()
+        form, headers = self.error_form, self.headers
+        self.status = form.status(error)
+        headers |= {"Content-Type": JSON, **form.headers(error)}
+        form.adapt(headers)
+        return headers, form.body(error, headers["x-request-id"])
 
     def milliseconds(self) -> float:
         """How long the request has taken up to now, to a microsecond."""

@@ -19,15 +19,16 @@ import socket
 import time
 from collections.abc import Iterator
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from tornado.httputil import HTTPServerConnectionDelegate
 
 from gateway.errors import GatewayError, Overloaded
-from gateway.http_server.client_address import Network
+from gateway.http_server.client_address import Network, client_address, is_trusted
 from gateway.http_server.connection import Connection
-from gateway.http_server.connection_limit import ANSWERED_AT_ONCE, ConnectionLimit, OnFull
+from gateway.http_server.connection_limit import ANSWERED_AT_ONCE, ConnectionLimit, OnFull, Trusted
 from gateway.http_server.exchange import Refusal
+from gateway.http_server.head import RequestHead
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.proxy_protocol import ProxyPreface
 from gateway.http_server.server_state import ServerState
@@ -37,6 +38,7 @@ log = logging.getLogger("gateway")
 
 # A request takes several turns of the loop, and waits in each of them for what other connections do in it.
 ACCEPTED_AT_ONCE: Final = 8  # connections in one turn of the loop, about 0.5 ms
+CROWDED_AT_ONCE: Final = 64  # that are closed unread in one turn of the loop, about as long
 SWEEP_SLICE: Final = 0.0005  # seconds of sweeping in one turn of the loop: some 20 late connections, or 200 others
 PAUSE: Final = 0.002  # seconds before more are accepted or swept
 WATCH_INTERVAL: Final = 0.1  # seconds between checks for a disconnect of clients whose connections do not read
@@ -52,8 +54,9 @@ class HTTPServer:
 
     `on_protocol_error` makes the answer to requests that reach no handler: malformed ones and oversized headers (400),
     oversized bodies (413), slow ones (408), and connections beyond the limit (503). `preface_from`: networks whose
-    proxies send a PROXY header, version 2, before each connection; no other connection is then accepted. `on_full` is
-    told what was closed and refused at the limit.
+    proxies send a PROXY header, version 2, before each connection; no other connection is then accepted. `trusted`
+    returns the networks of the trusted proxies; `on_full` is told what was closed and refused at the limit.
+    `server_header` is the value of the header Server; empty: none is sent.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class HTTPServer:
         server_header: str = "model-gateway",
         on_protocol_error: Refusal = openai_error,
         preface_from: tuple[Network, ...] = (),
+        trusted: Trusted = tuple,
         on_full: OnFull | None = None,
     ) -> None:
         self.app = app
@@ -72,7 +76,8 @@ class HTTPServer:
         self._preface_warnings = WarningLimit()
         self._idle_until = 0.0
         self._error_answer = on_protocol_error
-        self._limit = ConnectionLimit(self.state.limits.max_connections, on_full)
+        self._trusted = trusted
+        self._limit = ConnectionLimit(self.state.limits.max_connections, on_full, trusted=trusted)
         self._loop: asyncio.AbstractEventLoop
         self._listener: asyncio.Server | None = None
         self._sock: socket.socket
@@ -91,7 +96,9 @@ class HTTPServer:
         self._loop = loop = asyncio.get_running_loop()
         self.state.start(loop)
         self._sock = sock
-        self._listener = await loop.create_server(self._accepted, sock=sock, backlog=self.state.limits.backlog)
+        # asyncio accepts as many in one turn of the loop as its backlog says.
+        self._listener = await loop.create_server(self._accepted, sock=sock, backlog=1)
+        sock.listen(self.state.limits.backlog)
 
     def _accepted(self) -> Connection | ProxyPreface:
         """Called for each connection that the loop accepts."""
@@ -101,15 +108,17 @@ class HTTPServer:
         return self._new_protocol()
 
     def _accept_more(self) -> None:
-        """Accept further queued connections; uvloop accepts one in each turn of the loop.
+        """Accept further queued connections; the loop accepts one in each of its turns.
 
         A busy loop has few turns. So many new connections, which may all be of one client, would wait for seconds.
         """
-        for _ in range(ACCEPTED_AT_ONCE):
+        made = crowded = 0
+        while made < ACCEPTED_AT_ONCE and crowded < CROWDED_AT_ONCE:
             if self._listener is None or (queued := self._next_queued()) is None:
                 self._accepts_more = False
                 return
-            self._take(queued)
+            is_taken = self._take(*queued)
+            made, crowded = made + is_taken, crowded + (not is_taken)
         self._loop.call_later(PAUSE, self._accept_more)
 
     def _new_protocol(self) -> Connection | ProxyPreface:
@@ -128,35 +137,51 @@ class HTTPServer:
         """The number of open connections."""
         return len(self._connections)
 
-    def close_listener(self) -> None:
-        """Stop listening; open connections stay open, and those that the kernel queued are still accepted."""
+    def close_listener(self, *, accept_queued: bool = True) -> None:
+        """Stop listening; open connections stay open.
+
+        Those that the kernel has queued are still accepted, unless they can wait for another process on the socket.
+        """
         if self._listener is None:
             return
-        while (queued := self._next_queued()) is not None:
-            self._take(queued)
+        while accept_queued and (queued := self._next_queued()) is not None:
+            self._take(*queued)
         self._listener.close()
         self._listener = None
 
-    def _take(self, queued: socket.socket) -> None:
-        """Make the connection of an accepted socket."""
+    def _take(self, queued: socket.socket, address: Any) -> bool:
+        """Make the connection of an accepted socket; False if it is one of a crowd, and was closed."""
+        is_counted = self._limit.most and not self._preface_from and isinstance(address, tuple)
+        if is_counted and self._limit.is_crowded(address[0]):
+            queued.close()
+            return False
         accepting = self._loop.connect_accepted_socket(self._new_protocol, queued)
         task: asyncio.Task[object] = self._loop.create_task(accepting)
         self._accepting.add(task)
         task.add_done_callback(self._accepting.discard)
+        return True
 
-    def _next_queued(self) -> socket.socket | None:
+    def _next_queued(self) -> tuple[socket.socket, Any] | None:
         try:
-            return self._sock.accept()[0]
+            return self._sock.accept()
         except OSError:  # no queued connection, or it was closed again
             return None
+
+    def close_after_answers(self) -> None:
+        """Close each connection after its next answer, which says so; idle ones stay open, and new ones are accepted.
+
+        Proxies that keep connections open then open the next one to another gateway.
+        """
+        self.state.keeps_alive = False
 
     async def drain(self, timeout: float) -> None:
         """Answer running requests, close idle connections, and drop the others after `timeout` seconds.
 
-        Idle connections stay open for one more tick: a request may be on its way; it gets Connection: close.
+        Idle connections stay open for one more tick: a request may be on its way; it gets Connection: close. A server
+        that was not started has none.
         """
-        self.state.draining = True
-        self._idle_until = self._loop.time() + self.state.tick
+        self.state.draining, self.state.keeps_alive = True, False
+        self._idle_until = asyncio.get_running_loop().time() + self.state.tick
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.gather(*self._accepting, return_exceptions=True)
@@ -183,13 +208,11 @@ class HTTPServer:
             self._sweeping = True
             self.state.read_clock(self._loop)
             self._loop.call_later(self.state.tick, self._sweep)
-        if self._limit.most and len(self._connections) - len(self._refused) > self._limit.most:
-            self._make_room(connection)
+        if self._limit.most and not self._limit.admit(connection, connection.context.remote_ip):
+            self._refuse(connection)
 
-    def _make_room(self, connection: Connection) -> None:
-        """Close an idle connection for a new one beyond the limit; refuse the new one if there is none."""
-        if self._limit.make_room(one for one in self._connections if one is not connection):
-            return
+    def _refuse(self, connection: Connection) -> None:
+        """There is no room for a new connection."""
         if len(self._refused) >= ANSWERED_AT_ONCE:
             connection.abort()
         else:
@@ -200,9 +223,23 @@ class HTTPServer:
         self._connections.discard(connection)
         self._watched.discard(connection)
         self._refused.discard(connection)
+        self._limit.remove(connection)
         if not self._connections:
             self._empty.set()
         self.app.on_close(connection)
+
+    def body_awaited(self, connection: Connection, head: RequestHead) -> bool:
+        """Count the connection of a trusted proxy for the address that it forwards, if it says one."""
+        peer, trusted = connection.context.remote_ip, self._trusted()
+        if not self._limit.most or not trusted or not is_trusted(peer, trusted):
+            return False
+        address = client_address(peer, head.headers.get("X-Forwarded-For", ""), trusted)
+        self._limit.move(connection, address)
+        return address != peer
+
+    def body_ended(self, connection: Connection) -> None:
+        """Count the connection for its peer again."""
+        self._limit.move(connection, connection.context.remote_ip)
 
     def watch(self, connection: Connection) -> None:
         """Check regularly whether the client of a connection that does not read has disconnected."""

@@ -20,6 +20,7 @@ class ServerState:
         self.read_buffer = bytearray(limits.read_buffer)
         self.read_view = memoryview(self.read_buffer)
         self.draining = False
+        self.keeps_alive = True  # False: each connection is closed after its next answer
         self.own_headers = b""  # the lines that end every header block
         self.now = 0.0  # the event loop's time, at most one tick old
         self.tick = min(  # seconds between two checks of the time limits
@@ -38,6 +39,5 @@ class ServerState:
 
     def read_clock(self, loop: asyncio.AbstractEventLoop) -> None:
         self.now = loop.time()
-        self.own_headers = f"\r\nServer: {self._server_header}\r\nDate: {formatdate(usegmt=True)}\r\n\r\n".encode(
-            "latin-1"
-        )
+        server = f"\r\nServer: {self._server_header}" if self._server_header else ""
+        self.own_headers = f"{server}\r\nDate: {formatdate(usegmt=True)}\r\n\r\n".encode("latin-1")

@@ -1,7 +1,7 @@
-"""One call of a model, from its quote to its settlement: the mutable record that all stages share.
+"""One call of a model, from its hold to its settlement: the mutable record that its stages share.
 
-The handler creates it, the pipeline fills it, `ActiveCalls` renews its lease and may cut it, `Settlement` makes the
-ledger line from it. Times are monotonic seconds.
+`hold_cost` creates it, the pipeline fills it, `ActiveCalls` renews its lease and may cut it, `Settlement` makes the
+ledger line from it. What comes before is in `call_stages`. Times are monotonic seconds.
 
 `stop` and `cut` cancel its task. A provider may suppress the cancellation or clean up for long; the clock then ends the
 call `STOP_WITHIN` seconds later without its task.
@@ -24,7 +24,7 @@ from gateway.catalog import Model
 from gateway.errors import GatewayError
 from gateway.errors.facts import RefusalFacts
 from gateway.http_client.send_state import SendState
-from gateway.http_server.reply import Reply
+from gateway.http_server.reply import ResponseWriter
 from gateway.inference.idempotency import Claim
 from gateway.inference.sinks import EventSink
 from gateway.ledger import Hold
@@ -48,14 +48,14 @@ class UsageCounter(Protocol):
     def usage(self, call: Call) -> Usage | None:
         """What a stream used so far; None while nothing is charged."""
 
-    def error_frame(self, error: GatewayError) -> bytes:
-        """The frame of an error inside a stream."""
+    def error_frame(self, error: GatewayError, call: Call) -> bytes:
+        """The frame of an error inside the stream of `call`."""
 
     def stream_ended(self, call: Call) -> None:
         """Called when the stream has ended or was cut."""
 
 
-class Clock(Protocol):
+class DeadlineClock(Protocol):
     """What ends calls at their deadlines."""
 
     def expect(self, when: float) -> None:
@@ -73,27 +73,26 @@ class Caller(Protocol):
 
 
 class Call(Struct, eq=False):
-    """The fields are set at the start, by the quote, by admission, while the answer arrives, and at the end."""
+    """The first fields are known when its money is held; the others change while the answer arrives and at the end."""
 
     request_id: str
     endpoint: UsageCounter
     key: ApiKey
-    reply: Reply
-    task: asyncio.Task[Any] | None = None
-    caller: Caller | None = None
-    claim: Claim | None = None  # on the caller's Idempotency-Key
-    # Set by the quote; nothing reads them before.
-    model: Model = None  # type: ignore[assignment]
-    quote: Quote = None  # type: ignore[assignment]
-    request: Any = None  # decoded, as the endpoint knows it
-    body_size: int = 0  # bytes of the request's body, decompressed
-    adapted: Sequence[Adapted[Any]] = ()  # the request as each candidate sees it
-    stream: bool = False
-    service_tier: str | None = None  # what is charged: as asked until the upstream has said what it used
-    # Set by admission.
-    hold: Hold = None  # type: ignore[assignment]
-    running: bool = False  # admitted and not settled yet
-    clock: Clock | None = None
+    reply: ResponseWriter
+    model: Model  # with the prices of the account
+    quote: Quote
+    hold: Hold
+    request: Any  # decoded, as the endpoint knows it
+    body_size: int  # bytes of the request's body, decompressed
+    adapted: Sequence[Adapted[Any]]  # the request as each candidate sees it
+    stream: bool
+    service_tier: str | None  # what is charged: as asked until the upstream has said what it used
+    client_gone: bool
+    claim: Claim | None  # on the caller's Idempotency-Key
+    task: asyncio.Task[Any] | None
+    caller: Caller | None
+    running: bool = True  # not settled yet
+    clock: DeadlineClock | None = None
     deadline: float = 0.0  # at which the whole call ends
     # Set while the answer comes.
     attempts: list[Candidate] = []
@@ -109,7 +108,6 @@ class Call(Struct, eq=False):
     asked_at: float = 0.0  # since when the stream waits for its provider; 0 while it waits for the client or the store
     lane_units: int = -1  # delivered when the text fast path was checked last; -1 while it is closed
     # Set at the end.
-    client_gone: bool = False
     detached: bool = False  # nothing more may be written to its connection without a check
     output_rate: float = 0.0  # tokens a second that an answer without usage is charged by; 0: by what was delivered
     cut_by: GatewayError | None = None  # why the gateway itself ended it

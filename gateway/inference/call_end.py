@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gateway import errors
 from gateway.errors.facts import RefusalFacts
 from gateway.inference.call import Call
+from gateway.inference.idempotency import Claim
 from gateway.inference.services import Services
 from gateway.log import gateway_log
 from gateway.plugins.upstream_errors import request_id_of
@@ -25,7 +26,8 @@ def fail(call: Call, error: errors.GatewayError, services: Services) -> None:
         error.param = endpoint.prompt_param  # a provider does not know the endpoint it serves
         if isinstance(error, errors.ContentFiltered):
             error.code = endpoint.filter_code
-    call.outcome, call.status, call.detail = error.code or "error", error.status, error.log_text()
+    status = call.reply.error_form.status(error)
+    call.outcome, call.status, call.detail = error.code or "error", status, error.log_text()
     facts = RefusalFacts.of(error)  # one error may end many calls
     call.error = facts if facts.upstream_request_id else replace(facts, upstream_request_id=_upstream_request_id(call))
     if error.limit:
@@ -34,7 +36,7 @@ def fail(call: Call, error: errors.GatewayError, services: Services) -> None:
             services.import_hints.short(call.key.account)
     if call.committed:
         assert call.sink is not None
-        call.sink.fail(endpoint.error_frame(error))
+        call.sink.fail(endpoint.error_frame(error, call))
     else:
         call.reply.send_error(error)
 
@@ -72,10 +74,9 @@ def settle(call: Call, services: Services) -> None:
     services.disconnects.ended(call)
 
 
-def close_claim(call: Call) -> None:
+def close_claim(call: Call, claim: Claim) -> None:
     """Store or free the Idempotency-Key of a call that has ended."""
-    if call.claim is not None:
-        call.claim.close(call.reply.headers, charged=call.record is not None and call.record.cost > 0)
+    claim.close(call.reply.headers, charged=call.record is not None and call.record.cost > 0)
 
 
 def abandon(call: Call, services: Services) -> None:
@@ -91,7 +92,8 @@ def abandon(call: Call, services: Services) -> None:
             # As in `settle`: a bug there must not keep the hold.
             gateway_log.error("%s: the end of its stream failed", call.request_id, exc_info=error)
     settle(call, services)
-    close_claim(call)
+    if call.claim is not None:
+        close_claim(call, call.claim)
     for answer in call.sending.all_answers():
         answer.close()
     if call.caller is not None:

@@ -6,6 +6,7 @@ smaller hold lowers its output limit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import structs
@@ -14,69 +15,92 @@ from gateway import errors
 from gateway.billing.price_terms import LIST_PRICES, PriceTerms
 from gateway.billing.quote import Quote
 from gateway.catalog import Model
-from gateway.inference.call import Call
+from gateway.inference.call_stages import CallRequest, QuotedCall
 from gateway.inference.endpoint import Endpoint
 from gateway.inference.services import Services
 from gateway.inference.tags import read_tags
 from gateway.routing.request_adaptation import Adapted, adapt
 
+#: The terms of a quote whose account has an unreadable price of the model. They are those of no account.
+UNREADABLE = PriceTerms(epoch="?", listed=None)
 
-def quote_call(call: Call, endpoint: Endpoint[Any], services: Services) -> None:
-    """Find the model of a decoded request, and quote the call; raises BadRequest or NoHealthyUpstream."""
-    model = call.model = _find_model(call.request.model, services)
-    terms = services.ledger.terms.of(call.key.account).terms
+
+def quote_call(asked: CallRequest, endpoint: Endpoint[Any], services: Services) -> QuotedCall:
+    """Find the model of a decoded request, and quote the call; raises BadRequest or NoHealthyUpstream.
+
+    A price that this worker cannot read is not refused here, because it may be replaced meanwhile: the store admits no
+    call with this quote, and `hold_cost` reads the price again.
+    """
+    model = asked.model = find_model(asked.content.model, services)
+    asked.session = services.sessions.of(asked.session, asked.content, asked.key.account, model.name)
+    terms = services.ledger.terms.of(asked.key.account).terms
     if terms is not LIST_PRICES:
-        model = call.model = services.catalog.priced(model, terms)
-    request = call.request = endpoint.for_model(call.request, model)
-    quote_at(call, endpoint, terms, services)
-    call.stream = endpoint.wants_stream(request)
+        try:
+            model = services.catalog.priced(model, terms)
+        except errors.PriceUnreadable:
+            terms = UNREADABLE
+    asked.content = endpoint.for_model(asked.content, model)
+    return quote_at(asked, model, endpoint, terms, services)
 
 
-def quote_at(call: Call, endpoint: Endpoint[Any], terms: PriceTerms, services: Services) -> None:
-    """Quote the call at the price of its model."""
-    request, model = call.request, call.model
-    adapted = call.adapted = _adapt(endpoint, request, model, services)
-    quote = endpoint.quote(request, model, call.body_size, adapted)
-    accept_quote(call, endpoint, quote if terms is LIST_PRICES else structs.replace(quote, terms=terms))
+def quote_at(
+    asked: CallRequest, model: Model, endpoint: Endpoint[Any], terms: PriceTerms, services: Services
+) -> QuotedCall:
+    """The quote at the price of the model."""
+    adapted = _adapt(endpoint, asked, model, services)
+    quote = endpoint.quote(asked.content, model, asked.body_size, adapted)
+    if terms is not LIST_PRICES:
+        quote = structs.replace(quote, terms=terms)
+    if asked.session:
+        quote = structs.replace(quote, session=asked.session)
+    return with_quote(model, quote, adapted, endpoint)
 
 
-def accept_quote(call: Call, endpoint: Endpoint[Any], quote: Quote) -> None:
-    """Use `quote` for the call; its output limit is sent to upstreams."""
-    call.quote, call.service_tier = quote, quote.service_tier
+def with_quote(model: Model, quote: Quote, adapted: Sequence[Adapted[Any]], endpoint: Endpoint[Any]) -> QuotedCall:
+    """A call with this quote, whose output limit is sent to upstreams."""
     limit = quote.output_limit
     if limit is not None:
-        call.adapted = [endpoint.limit_output(one, limit) for one in call.adapted]
+        adapted = [endpoint.limit_output(one, limit) for one in adapted]
+    return QuotedCall(model, quote, adapted)
 
 
-def add_tags(call: Call, header: str | None, services: Services) -> None:
-    """Add the caller's tags to the quote; `header` is the text of their header."""
-    metadata = getattr(call.request, "metadata", None)
-    if header is not None or metadata:
-        call.quote = structs.replace(call.quote, tags=read_tags(services.settings.server.tags, header, metadata))
+def with_tags(quoted: QuotedCall, asked: CallRequest, header: str | None, services: Services) -> QuotedCall:
+    """The call with the caller's tags; `header` is the text of their header."""
+    metadata = getattr(asked.content, "metadata", None)
+    if header is None and not metadata:
+        return quoted
+    tags = read_tags(services.settings.server.tags, header, metadata)
+    return structs.replace(quoted, quote=structs.replace(quoted.quote, tags=tags))
 
 
-def _find_model(name: str, services: Services) -> Model:
+def find_model(name: str, services: Services) -> Model:
+    """The model of that name or alias; ModelNotPermitted, or ModelNotFound if the settings say so."""
     model = services.catalog.find(name)
     if model is not None:
         return model
-    if services.settings.server.unknown_model_status == 404:
+    if services.settings.server.limits.unknown_model_status == 404:
         raise errors.ModelNotFound(param="model")
     raise errors.ModelNotPermitted()
 
 
-def _adapt(endpoint: Endpoint[Any], request: Any, model: Model, services: Services) -> list[Adapted[Any]]:
+def _adapt(endpoint: Endpoint[Any], asked: CallRequest, model: Model, services: Services) -> list[Adapted[Any]]:
     """The candidates with the request as each receives it; BadRequest when none supports it."""
-    if endpoint.name not in model.endpoints:
+    permission = endpoint.permission or endpoint.name
+    if permission not in model.endpoints:
         raise errors.UnsupportedParameter(f"The model '{model.name}' does not serve this endpoint", param="model")
-    candidates = services.router.resolve(model, endpoint.capability)
+    key = ""
+    if asked.session and model.affinity == "session":
+        key = services.sessions.upstream_key(asked.key.account, asked.session)
+    candidates = services.router.resolve(model, endpoint.capability, key)
     if model.fallbacks:  # a fallback may be a model of another kind, on a provider with both capabilities
-        candidates = [one for one in candidates if endpoint.name in one.model.endpoints]
+        candidates = [one for one in candidates if permission in one.model.endpoints]
         if not candidates:
             raise errors.NoHealthyUpstream()
     return adapt(
-        request,
+        asked.content,
         candidates,
         endpoint.capability,
         unknown_params=services.settings.server.unknown_params,
         check=endpoint.check_candidate,
+        cache_key=key,
     )

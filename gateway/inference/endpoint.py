@@ -6,7 +6,8 @@ An endpoint is one stateless object per resource; the state of a request is in i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -25,6 +26,7 @@ from gateway.ledger.inflight_checkpoint import Slot
 from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
+from gateway.schemas.media_addresses import MediaAddress
 from gateway.schemas.request_fields import RequestFields
 from gateway.sse import encode_data
 
@@ -83,21 +85,29 @@ class RequestSize(Struct, frozen=True):
     seconds: float = 60.0  # of audio
 
 
-class Endpoint(Generic[R]):
-    """The base class with the defaults."""
+class Endpoint(ABC, Generic[R]):
+    """The base class: what every endpoint must have is abstract, and the rest has defaults.
 
-    name: ClassVar[str]  # in metrics, and in a model's `endpoints`
+    An endpoint has `attempt` and `encode` for whole answers, `attempt_stream` and `stream_encoder` for streams, or all.
+    """
+
+    name: str  # in metrics and in records of calls
+    permission: str = ""  # in the `endpoints` of models and keys, if that is not the name
     capability: ClassVar[type]  # the class that a provider must implement
     answers: ClassVar[type] = object  # the type of a whole answer
-    prompt_param: ClassVar[str] = "messages"  # the `param` of errors about the prompt
+    prompt_param: str = "messages"  # the `param` of errors about the prompt
     filter_code: ClassVar[str] = "content_filter"  # the error code when the upstream's filter refused the prompt
     names_model: ClassVar[bool] = False  # the answer has a field `model`
 
+    def for_path(self, argument: str, query: str = "") -> Endpoint[R]:
+        """The endpoint of a path that has a part of the request: the model, for example. `argument`: that part."""
+        return self
+
     # Before the call -------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def decode(self, body: Any, settings: Settings) -> R:
         """The validated request; raises BadRequest or its subclasses only."""
-        raise InternalError()
 
     def wants_stream(self, request: R) -> bool:
         """Whether the answer is a stream."""
@@ -107,13 +117,21 @@ class Endpoint(Generic[R]):
         """Whether the provider's answer is sent on as it arrives."""
         return call.stream
 
+    def media_addresses(self, request: R) -> Sequence[MediaAddress]:
+        """Images and documents that the request names by address."""
+        return ()
+
+    def with_media(self, request: R, contents: Mapping[str, bytes]) -> R:
+        """The request with the content of addresses, as data URLs."""
+        return request
+
     def for_model(self, request: R, model: Model) -> R:
         """The request without what the model's price does not cover."""
         return request
 
+    @abstractmethod
     def quote(self, request: R, model: Model, body_size: int, adapted: Sequence[Adapted[R]] = ()) -> Quote:
         """The worst cost and the tokens; raises BadRequest where the model lacks support. `body_size` is in bytes."""
-        raise InternalError()
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:
         """The quote of a request of `size`, for `gateway explain`."""
@@ -177,6 +195,6 @@ class Endpoint(Generic[R]):
         """What a stream used so far; None while nothing is charged."""
         return None
 
-    def error_frame(self, error: GatewayError) -> bytes:
-        """The frame of an error inside this endpoint's streams."""
+    def error_frame(self, error: GatewayError, call: Call) -> bytes:
+        """The frame of an error inside the stream of `call`, whose encoder may not exist yet."""
         return encode_data(error.body())

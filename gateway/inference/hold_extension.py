@@ -3,7 +3,7 @@
 A call without its own output limit holds a reserve, not the worst case, so a long answer extends its hold when four
 fifths are used. A call with a limit holds the whole cost and extends only when more was delivered: the upstream ignored
 the limit, or our estimate is too high. If the account has no more money, a call without a limit uses the rest of its
-hold, and one with a limit as much again, because our count may be too high. Then it is cut. Sound and images of a chat
+hold, and one with a limit as much again, because our count may be too high. Then it is cut. Audio and images of a chat
 answer count as the text of the same price, so one comparison per chunk is enough. Sharp edge: the count is what was
 delivered, because a cut stream is charged by that.
 """
@@ -25,8 +25,8 @@ PER_MILLION = 1_000_000
 #: An upstream that keeps its limit stays within the hold of that limit, though our count of its text may be higher: so
 #: the stream is cut at twice that hold.
 ABOVE_HOLD = 2.0
-MORE_SOUND = 30_000  # milliseconds
-MOST_WEIGHT = 1000  # where text is free, its price is taken as this part of the price of sound or images
+MORE_AUDIO = 30_000  # milliseconds
+MOST_WEIGHT = 1000  # where text is free, its price is taken as this part of the price of audio or images
 
 
 class HoldExtension:
@@ -53,7 +53,7 @@ class HoldExtension:
         return delivered.text_quarter_tokens >= self.until
 
     def _weigh_media(self) -> None:
-        """Set the weights of sound and images that cost more than text."""
+        """Set the weights of audio and images that cost more than text."""
         call, prompt = self._call, self._call.quote.prompt
         price = call.quote.price.at(prompt.tokens_in)
         if price.audio_output <= price.output >= price.image_output:
@@ -100,8 +100,8 @@ class HoldExtension:
             self.until = self._quarters(self._share)
 
 
-class SoundHoldExtension:
-    """For speech: `until` is in milliseconds of sound, where the price depends on them."""
+class AudioHoldExtension:
+    """For speech: `until` is in milliseconds of audio, where the price depends on them."""
 
     def __init__(self, call: Call, ledger: Ledger, *, usage: Callable[[float], Usage]) -> None:
         self._call = call
@@ -123,10 +123,10 @@ class SoundHoldExtension:
         """Hold half a minute more; raises the caller's error when the account has no more money."""
         milliseconds = delivered.audio_ms
         overdrawn = self._start + milliseconds * self._cost_per_million // PER_MILLION - self._call.hold.amount
-        more = MORE_SOUND * self._cost_per_million // PER_MILLION + max(0, overdrawn)
+        more = MORE_AUDIO * self._cost_per_million // PER_MILLION + max(0, overdrawn)
         try:
             await self._ledger.extend(self._call.hold, max(1, more))
         except StoreUnavailable:
-            self.until = milliseconds + MORE_SOUND  # the answer goes on while the store is away
+            self.until = milliseconds + MORE_AUDIO  # the answer goes on while the store is away
         else:
             self.until = self._milliseconds()

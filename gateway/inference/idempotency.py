@@ -24,8 +24,9 @@ from msgspec import Struct
 from gateway.errors import AnswerLost, Conflict, GatewayError, InvalidValue
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.line_meta import superseded_meta
-from gateway.ledger.scripts import Links, load_script, slot
+from gateway.ledger.scripts import load_script
 from gateway.log import gateway_log
+from gateway.store.links import Links, slot
 
 MAX_ANSWER = 1 << 20  # bytes of one answer; a longer one is not stored
 NAME = re.compile(r"[\x20-\x7e]{1,255}")
@@ -37,7 +38,7 @@ MORE = 2  # the code of keep.lua and forget.lua when there are answers to drop
 _encoder = msgspec.json.Encoder()
 
 
-class Head(Struct, frozen=True):
+class StoredHead(Struct, frozen=True):
     """The stored part of an answer except its body."""
 
     status: int
@@ -45,15 +46,15 @@ class Head(Struct, frozen=True):
     whole: bool  # False: it was cut, and its replay is cut at the same byte
 
 
-class Answer(Struct, frozen=True):
+class StoredAnswer(Struct, frozen=True):
     """A stored answer."""
 
     request_id: str
-    head: Head
+    head: StoredHead
     body: bytes
 
 
-_heads = msgspec.json.Decoder(Head)
+_heads = msgspec.json.Decoder(StoredHead)
 
 
 def check_name(text: str) -> str:
@@ -81,16 +82,19 @@ class Idempotency:
         self._forget = load_script("forget")
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def claim(self, key: ApiKey, name: str, *, digest: str, request_id: str, model: str) -> Claim | Answer:
+    async def claim(self, key: ApiKey, name: str, *, digest: str, request_id: str, model: str) -> Claim | StoredAnswer:
         """The claim to run the call, or its stored answer; raises Conflict, AnswerLost or InvalidValue."""
         account, hashed = slot(key.account), hashlib.sha256(name.encode()).hexdigest()
         code, owner, *kept = await self._links.link(account).eval(
-            self._claim, [account], [hashed, digest, request_id, key.id, superseded_meta(key, model)]
+            self._claim,
+            [account],
+            [hashed, digest, request_id, key.id, superseded_meta(key, model)],
+            repeatable=True,
         )
         if code == CLAIMED:
             return Claim(self, account, name=hashed, request_id=request_id)
         if code == DONE:
-            return Answer(owner.decode(), _heads.decode(kept[0]), kept[1])
+            return StoredAnswer(owner.decode(), _heads.decode(kept[0]), kept[1])
         if code == BUSY:
             raise Conflict()
         if code == OTHER:
@@ -109,9 +113,10 @@ class Idempotency:
     async def _end(self, claim: Claim, result: list[str | bytes | int]) -> None:
         try:
             link = self._links.link(claim.account)
-            code = await link.eval(self._keep, [claim.account], [claim.name, claim.request_id, *result, self.most])
+            args = [claim.name, claim.request_id, *result, self.most]
+            code = await link.eval(self._keep, [claim.account], args, repeatable=True)
             while code == MORE:
-                code = await link.eval(self._forget, [claim.account], [self.most])
+                code = await link.eval(self._forget, [claim.account], [self.most], repeatable=True)
         except GatewayError as error:
             # The call was answered and settled; only its replay is lost.
             gateway_log.warning("%s: answer not stored: %s", claim.request_id, error)
@@ -156,7 +161,7 @@ class Claim:
             self._records.end(self, "lost")
             return
         kept = {name: value for name, value in headers.items() if name in KEPT_HEADERS or name.startswith("x-gateway-")}
-        head = _encoder.encode(Head(status, kept, whole))
+        head = _encoder.encode(StoredHead(status, kept, whole))
         self._records.end(self, "done", head=head, body=b"".join(self._parts))
 
     def close(self, headers: Mapping[str, str], *, charged: bool) -> None:

@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext
 from typing import Any
 
 from gateway import errors
 from gateway.amounts import format_amount
-from gateway.catalog import Model
 from gateway.http_client.send_state import track
 from gateway.inference.call import Call
 from gateway.inference.call_end import close_claim, fail, fail_stopped, settle
-from gateway.inference.call_hold import check_call_scopes, hold_cost
-from gateway.inference.call_quote import add_tags, quote_call
+from gateway.inference.call_hold import check_call_scopes, check_permission, hold_cost
+from gateway.inference.call_quote import quote_call, with_tags
+from gateway.inference.call_stages import CallRequest, QuotedCall
 from gateway.inference.endpoint import Body, Endpoint
 from gateway.inference.event_stream import close_stream, relay
-from gateway.inference.idempotency import Answer, Claim, check_name
+from gateway.inference.idempotency import Claim, StoredAnswer, check_name
+from gateway.inference.media_fetch import fetch_media
 from gateway.inference.services import Services
 from gateway.log import gateway_log
 from gateway.routing.dispatcher import Opened
@@ -38,7 +40,7 @@ class Pipeline:
 
     async def run(
         self,
-        call: Call,
+        asked: CallRequest,
         endpoint: Endpoint[Any],
         body: Body,
         *,
@@ -51,20 +53,26 @@ class Pipeline:
         CancelledError if the client disconnects while a large body waits for its turn.
         """
         try:
-            if body.is_large:
-                digest = await self._decode_large(call, endpoint, body, path=path, idempotency_key=idempotency_key)
+            if self._services.media_fetching.providers:
+                digest, quoted = await self._quote_with_media(
+                    asked, endpoint, body, path=path, idempotency_key=idempotency_key
+                )
+            elif body.is_large:
+                digest, quoted = await self._quote_large(
+                    asked, endpoint, body, path=path, idempotency_key=idempotency_key
+                )
             else:
-                digest = self._decode(call, endpoint, body, path=path, idempotency_key=idempotency_key)
-                quote_call(call, endpoint, self._services)
+                digest = self._decode(asked, endpoint, body, path=path, idempotency_key=idempotency_key)
+                quoted = quote_call(asked, endpoint, self._services)
             if self._services.settings.server.tags:
-                add_tags(call, tags, self._services)
+                quoted = with_tags(quoted, asked, tags, self._services)
         except errors.GatewayError:
-            await self._permit(call)
+            await check_permission(asked, self._services)
             raise
-        if idempotency_key is not None and not await self._claim(call, idempotency_key, digest):
+        if idempotency_key is not None and not await self._claim(asked, quoted, idempotency_key, digest):
             return
-        await hold_cost(call, endpoint, self._services)
-        call.running, call.sending.account = True, call.key.account
+        call = await hold_cost(asked, quoted, endpoint, self._services)
+        call.sending.account = call.key.account
         track(call.sending)
         try:
             if not call.client_gone:
@@ -87,65 +95,69 @@ class Pipeline:
             if call.sink is not None:
                 call.sink.close()
             settle(call, self._services)
-            close_claim(call)
+            if call.claim is not None:
+                close_claim(call, call.claim)
 
     # Decode ----------------------------------------------------------------------------------------------------------
 
     def _decode(
-        self, call: Call, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None
+        self, asked: CallRequest, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None
     ) -> str:
         """Decode the request; returns the body's digest."""
         content, digest = body.take(), ""
         if idempotency_key is not None:
             check_name(idempotency_key)
             digest = body.digest(path)
-        call.request = endpoint.decode(content, self._services.settings)
-        call.body_size = body.size
+        asked.content = endpoint.decode(content, self._services.settings)
+        asked.body_size = body.size
         return digest
 
-    async def _decode_large(
-        self, call: Call, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None
-    ) -> str:
+    async def _quote_with_media(
+        self, asked: CallRequest, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None
+    ) -> tuple[str, QuotedCall]:
+        """Decode the request, fetch what it names by address, and quote it; in turns if it is large."""
+        services, account, large = self._services, asked.key.account, body.is_large
+        async with services.paced_steps.turn(account, asked) if large else nullcontext():
+            digest = self._decode(asked, endpoint, body, path=path, idempotency_key=idempotency_key)
+        await fetch_media(asked, endpoint, services)
+        large = large or asked.media is not None
+        async with services.paced_steps.turn(account, asked) if large else nullcontext():
+            return digest, quote_call(asked, endpoint, services)
+
+    async def _quote_large(
+        self, asked: CallRequest, endpoint: Endpoint[Any], body: Body, *, path: str, idempotency_key: str | None
+    ) -> tuple[str, QuotedCall]:
         """Decode and quote a large request in two turns: 20,000 messages take 4 ms to decode and 2 to quote."""
-        paced, account = self._services.paced_steps, call.key.account
-        async with paced.turn(account, call):
-            digest = self._decode(call, endpoint, body, path=path, idempotency_key=idempotency_key)
-        async with paced.turn(account, call):
-            quote_call(call, endpoint, self._services)
-        return digest
+        paced, account = self._services.paced_steps, asked.key.account
+        async with paced.turn(account, asked):
+            digest = self._decode(asked, endpoint, body, path=path, idempotency_key=idempotency_key)
+        async with paced.turn(account, asked):
+            return digest, quote_call(asked, endpoint, self._services)
 
     # Idempotency -----------------------------------------------------------------------------------------------------
 
-    async def _claim(self, call: Call, name: str, digest: str) -> bool:
+    async def _claim(self, asked: CallRequest, quoted: QuotedCall, name: str, digest: str) -> bool:
         """Claim the Idempotency-Key; False when the stored answer of an earlier call was sent."""
+        services, request_id = self._services, asked.request_id
         try:
-            found = await self._services.idempotency.claim(
-                call.key, name, digest=digest, request_id=call.request_id, model=call.model.name
+            found = await services.idempotency.claim(
+                asked.key, name, digest=digest, request_id=request_id, model=quoted.model.name
             )
         except (errors.BadRequest, errors.Conflict):
-            await self._permit(call)
+            await check_permission(asked, services)
             raise
         if isinstance(found, Claim):
-            call.claim = found
+            asked.claim = found
             return True
         try:
-            rates = await self._services.ledger.count_replay(call.request_id, call.key, call.quote)
+            rates = await services.ledger.count_replay(request_id, asked.key, quoted.quote)
         except errors.KeyRestricted as restricted:
-            check_call_scopes(call, restricted.scopes)
-            rates = await self._services.ledger.count_replay(call.request_id, call.key, call.quote)
+            check_call_scopes(asked, restricted.scopes)
+            rates = await services.ledger.count_replay(request_id, asked.key, quoted.quote)
         if rates is not None:
-            rates.write(call.reply.headers)
-        _replay(call, found)
+            rates.write(asked.reply.headers)
+        _replay(asked, found)
         return False
-
-    async def _permit(self, call: Call) -> None:
-        """Check key and permission for a call that is not admitted; their error replaces the one of the request."""
-        model: Model | None = call.model  # None if the request was refused before its model was found
-        view = await self._services.auth.confirm(call.key, [model.name] if model is not None else ())
-        if view.scopes:
-            check_call_scopes(call, view.scopes)
-        if model is not None and not view.permits(model.name, model.groups):
-            raise errors.ModelNotPermitted()
 
     # Dispatch and encode ---------------------------------------------------------------------------------------------
 
@@ -238,15 +250,15 @@ class Pipeline:
             raise
 
 
-def _replay(call: Call, answer: Answer) -> None:
+def _replay(asked: CallRequest, answer: StoredAnswer) -> None:
     """Send the stored answer; cut it where the first one was cut."""
-    head, reply = answer.head, call.reply
+    head, reply = answer.head, asked.reply
     reply.headers |= head.headers
     reply.headers["Idempotent-Replayed"] = "true"
     reply.headers["x-gateway-original-request"] = answer.request_id
     if head.whole and not head.headers["Content-Type"].startswith("text/event-stream"):
         reply.headers["Content-Length"] = str(len(answer.body))
-    call.outcome = "replayed"
+    asked.outcome = "replayed"
     reply.begin(head.status, answer.body)
     if head.whole:
         reply.exchange.finish()

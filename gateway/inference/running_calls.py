@@ -29,6 +29,8 @@ class RunningCall(Struct, frozen=True, array_like=True):
     tokens_out: int  # delivered so far
     cost: int  # of what was delivered so far
     held: int
+    machine: str = ""  # host and port; the worker leaves it empty
+    session: str = ""  # its id; empty for a call without one
 
     @property
     def position(self) -> tuple[int, str]:
@@ -72,6 +74,7 @@ def describe(call: Call) -> RunningCall:
         tokens_out=usage.tokens_out if usage is not None else 0,
         cost=call.cost(usage) if usage is not None else 0,
         held=call.hold.amount,
+        session=call.quote.session,
     )
 
 

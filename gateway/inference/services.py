@@ -13,10 +13,14 @@ from gateway.inference.active_calls import ActiveCalls
 from gateway.inference.call import Call
 from gateway.inference.disconnects import Disconnects
 from gateway.inference.idempotency import Idempotency
+from gateway.inference.media_fetching import MediaFetching
 from gateway.inference.paced_steps import PacedSteps
+from gateway.inference.sessions import SessionIds
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
+from gateway.inference.unreadable_prices import UnreadablePrices
 from gateway.ledger import Ledger
+from gateway.ledger.caller_addresses import CallerAddresses
 from gateway.ledger.import_hints import ImportHints
 from gateway.ledger.price_tables import PriceTables
 from gateway.ledger.refusal_counts import RefusalCounts
@@ -66,11 +70,15 @@ class Services(Protocol):
     active_calls: ActiveCalls
     disconnects: Disconnects
     idempotency: Idempotency
+    sessions: SessionIds
     paced_steps: PacedSteps
     keep_alive: KeepAlive
     metrics: Metrics
     access_log: AccessLog
     refusals: RefusalCounts
+    caller_addresses: CallerAddresses
+    unreadable_prices: UnreadablePrices
+    media_fetching: MediaFetching
 
     @property
     def clock(self) -> Clock: ...

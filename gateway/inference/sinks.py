@@ -9,9 +9,9 @@ terminator on purpose, because a regular end means a complete answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from gateway.http_server.reply import Reply
+from gateway.http_server.reply import ResponseWriter
 from gateway.inference.idempotency import Claim
 from gateway.sse import COMMENT_KEEPALIVE
 
@@ -58,16 +58,27 @@ class EventSink:
 
     # Slots, here and in all objects that a chunk uses: with 1,000 open streams these objects are not in the CPU caches,
     # and a dict would be one more of them.
-    __slots__ = ("_claim", "_exchange", "_headers", "_keep_alive", "_quiet_since", "_reply", "committed", "sent")
+    __slots__ = (
+        "_claim", "_comment", "_exchange", "_headers", "_keep_alive", "_quiet_since", "_reply", "committed", "sent",
+    )  # fmt: skip
 
-    def __init__(self, reply: Reply, keep_alive: KeepAlive, *, claim: Claim | None = None) -> None:
+    def __init__(
+        self,
+        reply: ResponseWriter,
+        keep_alive: KeepAlive,
+        *,
+        claim: Claim | None = None,
+        headers: Mapping[str, str] = SSE_HEADERS,
+        comment: bytes = COMMENT_KEEPALIVE,
+    ) -> None:
         self._reply = reply
         self._claim = claim  # stores what was sent, for a retry with the same Idempotency-Key
         self._exchange = reply.exchange
         self._keep_alive = keep_alive
         self.sent = False  # since the last tick; cheaper than reading the clock at each chunk
         self._quiet_since = asyncio.get_running_loop().time()  # exact to a tick
-        self._headers = SSE_HEADERS
+        self._headers = headers
+        self._comment = comment  # what keeps a silent stream alive
         self.committed = False
         keep_alive.add(self)
 
@@ -124,19 +135,25 @@ class EventSink:
         if now - self._quiet_since >= limit:
             self._quiet_since = now
             if self.committed:
-                self._exchange.write(COMMENT_KEEPALIVE)
+                self._exchange.write(self._comment)
             else:
-                self._commit(COMMENT_KEEPALIVE)
+                self._commit(self._comment)
 
 
 class ByteSink(EventSink):
     """One answer of another media type, sent as it arrives: no comments, and no error frame."""
 
-    __slots__ = ()
+    __slots__ = ("media_type",)
 
-    def __init__(self, reply: Reply, keep_alive: KeepAlive, *, media_type: str, claim: Claim | None = None) -> None:
+    def __init__(
+        self, reply: ResponseWriter, keep_alive: KeepAlive, *, media_type: str, claim: Claim | None = None
+    ) -> None:
         super().__init__(reply, keep_alive, claim=claim)
-        self._headers = {"Content-Type": media_type}
+        self.media_type = media_type  # may change until the headers are committed
+
+    def _commit(self, frames: bytes) -> asyncio.Future[None] | None:
+        self._headers = {"Content-Type": self.media_type}
+        return super()._commit(frames)
 
     def fail(self, frame: bytes) -> None:
         """Cut the connection before the end of the body, which is how the client detects an incomplete answer."""

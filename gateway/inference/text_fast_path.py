@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from gateway.encoders.chat import ChatStreamEncoder
+from gateway.encoders.answer_encoder import AnswerEncoder
 from gateway.inference.call import Call
 from gateway.inference.hold_extension import HoldExtension
 from gateway.inference.sinks import EventSink
@@ -22,7 +22,7 @@ from gateway.schemas.chat_response import ChatChunk
 def open_fast_path(rest: object, call: Call, *, slot: Slot | None, limit: object) -> TextRelay | None:
     """Open the fast path of `rest`, if it has one and the answer is a chat's; None otherwise."""
     encoder, sink = call.encoder, call.sink
-    if not (isinstance(rest, LanedStream) and isinstance(encoder, ChatStreamEncoder)):
+    if not (isinstance(rest, LanedStream) and isinstance(encoder, AnswerEncoder)):
         return None
     assert slot is not None, "a chat has a slot in the inflight checkpoint"
     assert sink is not None
@@ -41,7 +41,7 @@ class TextRelay:
         lane: TextLane,
         call: Call,
         *,
-        encoder: ChatStreamEncoder,
+        encoder: AnswerEncoder,
         sink: EventSink,
         slot: Slot,
         extension: HoldExtension,

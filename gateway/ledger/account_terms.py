@@ -3,7 +3,8 @@
 Both are stored in Redis alone. The admission script compares what the worker used with what is stored, and answers
 REGROUP or REPRICE if they differ, so a stale cache decides nothing. The account's hash has the field `group`, a field
 `p:MODEL` with the JSON of each price of its own (see `own_price_form`), and `pe`, the epoch of these prices: a text
-that changes with each of them and stays when all of them are removed.
+that changes with each of them and stays when all of them are removed. A price that cannot be read, such as one of a
+newer version, becomes an `UnreadablePrice`: it refuses the calls of its model, and the other prices are used.
 """
 
 from __future__ import annotations
@@ -15,17 +16,19 @@ import msgspec
 from msgspec import Struct
 
 from gateway.amounts import NANO, format_amount, parse_amount, parse_factor
-from gateway.billing.price_terms import LIST_PRICES, OwnPrice, PriceTerms
+from gateway.billing.price_terms import LIST_PRICES, OwnPrice, PriceTerms, UnreadablePrice
 from gateway.config.settings import AmountSettings
-from gateway.errors import GatewayError, InternalError
+from gateway.errors import GatewayError
 from gateway.ledger.limits import DEFAULT_GROUP, GroupTable
 from gateway.ledger.script_batcher import own_error
-from gateway.ledger.scripts import Links, load_script, slot
-from gateway.store.command import text_fields
+from gateway.ledger.scripts import load_script
+from gateway.store.links import Links, slot
 
 REMEMBERED = 50_000  # accounts that a worker caches
 OWN_PRICES = 20_000  # own prices of all accounts that a worker caches
 FACTOR = "factor"  # in the stored form, beside names of `AmountSettings`
+UNREADABLE = "unreadable"  # in the form of a text that is no JSON object of texts
+SHOWN = 200  # bytes of an unreadable text that an operator sees
 
 _READ = load_script("own_prices")
 _decoder = msgspec.json.Decoder(dict[str, str])
@@ -88,10 +91,7 @@ class AccountTerms:
 
     async def _read(self, account: str) -> None:
         group, epoch, forms = await read_own_prices(self._links, account)
-        try:
-            own = {model: parse_own_price(form) for model, form in forms.items()}
-        except ValueError as error:
-            raise InternalError(detail=f"a price of account {account} is unreadable: {error}") from None
+        own = {model: read_own_price(form) for model, form in forms.items()}
         self._remember(account, self._make(group, epoch, own))
 
     def _ended(self, account: str, task: asyncio.Task[None]) -> None:
@@ -99,10 +99,10 @@ class AccountTerms:
         if not task.cancelled():
             task.exception()  # every caller may have left
 
-    def _make(self, group: str, epoch: str, own: Mapping[str, OwnPrice]) -> Known:
+    def _make(self, group: str, epoch: str, own: Mapping[str, OwnPrice | UnreadablePrice]) -> Known:
         return Known(group, self._terms(group, epoch, own), self._groups)
 
-    def _terms(self, group: str, epoch: str, own: Mapping[str, OwnPrice]) -> PriceTerms:
+    def _terms(self, group: str, epoch: str, own: Mapping[str, OwnPrice | UnreadablePrice]) -> PriceTerms:
         factor = self._groups.of(group).price_factor
         if factor == NANO and not epoch:
             return LIST_PRICES
@@ -126,7 +126,9 @@ async def read_own_prices(links: Links, account: str) -> tuple[str, str, dict[st
     """Group, epoch, and the stored form of each own price by model, at one moment; empty without such an account."""
     name = slot(account)
     group, epoch, fields = await links.link(name).eval(_READ, [name], [], repeatable=True)
-    return group.decode(), epoch.decode(), {model: _decoded(text) for model, text in text_fields(fields).items()}
+    pairs = zip(fields[::2], fields[1::2], strict=True)
+    forms = {model.decode(errors="replace"): _decoded(text) for model, text in pairs}
+    return group.decode(errors="replace"), epoch.decode(errors="replace"), forms
 
 
 def own_price_form(own: OwnPrice) -> dict[str, str]:
@@ -137,17 +139,40 @@ def own_price_form(own: OwnPrice) -> dict[str, str]:
     return form
 
 
+def read_own_price(form: Mapping[str, str]) -> OwnPrice | UnreadablePrice:
+    """The price of a stored form, or what takes its place."""
+    try:
+        return parse_own_price(form)
+    except ValueError as error:
+        return UnreadablePrice(str(error), hash(tuple(sorted(form.items()))))
+
+
 def parse_own_price(form: Mapping[str, str]) -> OwnPrice:
-    """The price of a stored form; ValueError if it has unknown names or no amounts, as that of a newer version may."""
+    """The price of a stored form; ValueError names what is wrong with it, without the stored text."""
+    if not form or UNREADABLE in form:
+        raise ValueError("it is no object with amounts or a factor as texts")
     amounts = {name: text for name, text in form.items() if name != FACTOR}
     if unknown := amounts.keys() - set(AmountSettings.__struct_fields__):
-        raise ValueError(f"unknown amounts {sorted(unknown)}")
-    own = tuple(sorted((name, parse_amount(text)) for name, text in amounts.items()))
-    return OwnPrice(parse_factor(form.get(FACTOR, "1")), own)
+        raise ValueError(f"it has {len(unknown)} unknown amounts, which a newer version may know")
+    own = tuple(sorted((name, _amount(name, text)) for name, text in amounts.items()))
+    try:
+        return OwnPrice(parse_factor(form.get(FACTOR, "1")), own)
+    except ValueError:
+        raise ValueError("its factor is no number from 0 to 1000 with at most nine places") from None
 
 
-def _decoded(text: str) -> dict[str, str]:
+def _amount(name: str, text: str) -> int:
+    try:
+        amount = parse_amount(text)
+    except ValueError:
+        amount = -1
+    if amount < 0:
+        raise ValueError(f"its amount {name!r} is no number from 0 with at most nine places")
+    return amount
+
+
+def _decoded(text: bytes) -> dict[str, str]:
     try:
         return _decoder.decode(text)
-    except msgspec.MsgspecError:
-        return {"unreadable": text}
+    except (ValueError, RecursionError):
+        return {UNREADABLE: text[:SHOWN].decode(errors="replace")}

@@ -25,8 +25,9 @@ from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.limits import DEFAULT_GROUP, GroupLimits, GroupTable, RateState
 from gateway.ledger.line_meta import reclaim_meta
 from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
-from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script
+from gateway.store.connection import RedisReplyError
+from gateway.store.links import Links, slot
 from gateway.store.verification import verify
 
 LEASE = 60_000_000  # µs until a hold expires without a renewal
@@ -35,9 +36,25 @@ GONE = 1  # detail of KEY: the store does not have the key
 STALE = "-"  # no epoch: calls whose quotes have other prices than their account
 
 # Codes of rules.lua
-OK, KEY, ACCOUNT, MODEL, TOOBIG, CONCURRENCY, RPM, TPM, BUDGET, FUNDS, DUP, DONE, SPENT, COSTLY, SCOPED, MEMBER = range(
-    16
-)
+(
+    OK,
+    KEY,
+    ACCOUNT,
+    MODEL,
+    TOOBIG,
+    CONCURRENCY,
+    RPM,
+    TPM,
+    BUDGET,
+    FUNDS,
+    DUP,
+    DONE,
+    SPENT,
+    COSTLY,
+    SCOPED,
+    MEMBER,
+    SESSION,
+) = range(17)
 NOACCT, REGROUP, REPRICE = 20, 21, 22
 WIDTH = 9  # integers per call in a reply
 SCOPES = {1: "key", 2: "account"}  # of rules.lua: whose limit refuses
@@ -132,7 +149,7 @@ class Admission:
                 f"{enabled}{LENGTH[len(hold)]}{hold}{LENGTH[len(tokens)]}{tokens}{LENGTH[len(meta)]}{meta}"
                 f"{_lowering_text(quote.least, quote.share) if quote.least else NEVER_LOWERED}"
             )
-        text = f"*{10 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{head}{text}\r\n"
+        text = f"*{11 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}{head}{text}\r\n"
         return text.encode() if text.isascii() else b""  # LENGTH counts characters
 
     def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
@@ -146,11 +163,11 @@ class Admission:
     def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
         first = reply[0]
         if first == REGROUP:
-            self.terms.regroup(batch.account, reply[1].decode())
+            self.terms.regroup(batch.account, reply[1].decode(errors="replace"))
             self._send_again(batch)
             return
         if first == REPRICE:
-            unknown = reply[1].decode() != self.terms.of(batch.account).terms.epoch
+            unknown = reply[1].decode(errors="replace") != self.terms.of(batch.account).terms.epoch
             self._send_again(batch, unknown=unknown)
             return
         if first == NOACCT:
@@ -209,7 +226,20 @@ class Admission:
         if right:
             self._batches.send(Batch(batch.account, right, self._batches, batch.tries))
 
+    def _send_by_key(self, batch: Batch[Waiting]) -> bool:
+        """Send the calls of each key again as a batch of their own; False if they are of one key."""
+        by_key: dict[str, list[Waiting]] = {}
+        for item in batch.items:
+            by_key.setdefault(item[1].id, []).append(item)
+        if len(by_key) == 1:
+            return False
+        for items in by_key.values():
+            self._batches.send(Batch(batch.account, items, self._batches, batch.tries))
+        return True
+
     def _failed(self, batch: Batch[Waiting], error: GatewayError) -> None:
+        if could_not_read(error) and self._send_by_key(batch):
+            return
         doubtful = not isinstance(error, StoreUnavailable) or error.fate is StoreFate.UNKNOWN
         for request_id, key, quote, future in batch.items:
             if future.done() and not future.cancelled():  # answered before a later part of the reply could not be used
@@ -220,6 +250,14 @@ class Admission:
                 self._orphaned(Hold(request_id, key, quote.model, quote.hold, None, 0))
             else:
                 self._checkpoint.clear(request_id)
+
+
+def could_not_read(error: GatewayError) -> bool:
+    """Whether rules.lua met a value that it cannot use, such as a limit of a key that is no number.
+
+    It writes nothing before it has read all values.
+    """
+    return isinstance(error, RedisReplyError) and error.kind == "ERR" and "attempt to" in (error.detail or "")
 
 
 def terms_keep_changing() -> StoreUnavailable:
@@ -241,8 +279,12 @@ def _epoch(batch: Batch[Waiting], terms: PriceTerms) -> str:
 
 
 def group_arguments(group: str, limits: GroupLimits, epoch: str) -> tuple[str | int, ...]:
-    """The first arguments of rules.lua: the group, its limits, the lease in µs, and the epoch of the own prices."""
-    return group, limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0, LEASE, epoch
+    """The first arguments of rules.lua: the group, its limits, the lease in µs, and the epoch of the own prices.
+
+    The limit of sessions comes last.
+    """
+    rates = (limits.rpm or 0, limits.tpm or 0, limits.concurrency or 0)
+    return group, *rates, LEASE, epoch, limits.max_session_cost or 0
 
 
 def call_arguments(group: str, request_id: str, key: ApiKey, quote: Quote) -> tuple[Argument, ...]:
@@ -278,8 +320,11 @@ async def run_rules(
     quote: Quote,
     *,
     groups: GroupTable,
+    repeatable: bool = False,
 ) -> tuple[str, list[Any]]:
     """Run a script of rules.lua for one call that is not admitted; returns the account's group and the reply.
+
+    `repeatable`: the script counts nothing.
 
     StoreUnavailable when there is no such account, although the key is known.
     """
@@ -287,7 +332,7 @@ async def run_rules(
     for _ in range(MAX_TRIES):
         args: list[Argument] = [*group_arguments(group, groups.of(group), epoch)]
         args += call_arguments(group, request_id, key, quote)
-        reply = await links.link(account).eval(script, [account], args)
+        reply = await links.link(account).eval(script, [account], args, repeatable=repeatable)
         if reply[0] == NOACCT:
             raise key_is_gone()
         if reply[0] == REGROUP:
@@ -308,7 +353,7 @@ def _refusal(code: int, detail: Any, rates: RateState | None, quote: Quote, *, s
     if code == KEY and detail == GONE:
         return key_is_gone()
     if code == SCOPED:
-        return errors.KeyRestricted(scopes=detail.decode())
+        return errors.KeyRestricted(scopes=detail.decode(errors="replace"))
     if code == TOOBIG:
         limit = rates.limit_tokens if rates else 0
         return errors.InvalidValue(
@@ -319,6 +364,10 @@ def _refusal(code: int, detail: Any, rates: RateState | None, quote: Quote, *, s
         return errors.CostLimitExceeded(
             f"This request may cost {format_amount(quote.hold)}, but a call of this key at most "
             f"{format_amount(detail)}. Send a shorter prompt or a lower max_tokens."
+        )
+    if code == SESSION:
+        return errors.SessionBudgetExceeded(
+            f"The budget of this session does not cover this request: {format_amount(detail)} is left of it today"
         )
     wait = detail / 1_000_000
     limited: errors.TooManyRequests

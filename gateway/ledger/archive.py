@@ -43,7 +43,7 @@ def read_archive(path: Path) -> Iterator[LedgerLine]:
                 return  # a crash cut it
             try:
                 yield _decoder.decode(text)
-            except msgspec.MsgspecError as error:
+            except (ValueError, RecursionError) as error:
                 raise ArchiveError(f"{path}, line {number}: {error}") from None
 
 

@@ -7,15 +7,16 @@ last hash of the chain over all archived lines, and their sum per key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 import msgspec
 from msgspec import Struct
 
-from gateway.ledger.line import LedgerLine, milliseconds
+from gateway.ledger.line import LedgerLine, milliseconds, read_lines
 from gateway.ledger.paging import scan_hash
-from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script
+from gateway.store.links import Links, slot
 
 CARRY = "carry"  # the kind of the line that stands for lines which are not in the store
 OK, MOVED, UNKNOWN, YOUNG = 0, 1, 2, 3  # replies of trim.lua
@@ -104,3 +105,23 @@ async def advance(
             args += (key_id, total)
     code: int = await links.link(key).eval(script, [key], args)
     return code
+
+
+async def search_settled(links: Links, account: str, admitted: Mapping[str, int]) -> dict[str, bool | None]:
+    """By request id, whether the request has a line; None if lines since its admission have left the store.
+
+    `admitted` are the times of the admissions, in microseconds. The lines are read once for all requests.
+    """
+    if not admitted:
+        return {}
+    missing = set(admitted)
+    async for line in read_lines(links, account, since=str(min(admitted.values()) // 1000)):
+        missing.discard(line.request_id)
+        if not missing:
+            break
+    answers: dict[str, bool | None] = dict.fromkeys(admitted, True)
+    if missing:
+        # Read after the lines, so that lines moved in between are not mistaken for lines that never existed.
+        left = (await read_archive_checkpoint(links, account)).milliseconds
+        answers |= {request_id: None if admitted[request_id] // 1000 <= left else False for request_id in missing}
+    return answers

@@ -1,6 +1,6 @@
 """Proves one account: adds up its ledger and compares the sums with what is stored.
 
-Rules, beside those of `audit_lines`:
+Rules, beside those of `audit_lines` and `audit_costs`:
 
 - `account`: the account's hash exists.
 - `balance`, `seq`: the sum of the lines is the balance, and the number of the last one the account's counter.
@@ -10,6 +10,7 @@ Rules, beside those of `audit_lines`:
 - `member_spent USER`, `member_held USER`: the same sums over the keys of a user.
 - `key KEY`: each key exists and is in the account's set.
 - `lease ID`, `leases`: no lease ends later than `LONGEST` from now, and leases can be read.
+- `price MODEL`: the account's own price of the model can be read.
 - `hold ID`, `unreadable`: what is stored can be read.
 
 An audit may run while the gateway serves, and on a replica: the account's own values and its last line are of one
@@ -25,17 +26,21 @@ from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
+from gateway.billing.price_terms import UnreadablePrice
+from gateway.ledger.account_terms import read_own_price, read_own_prices
 from gateway.ledger.archive import ArchiveProof
 from gateway.ledger.archive_checkpoint import (
     ArchiveCheckpoint,
     archive_checkpoint_of,
     read_archive_checkpoint,
 )
-from gateway.ledger.audit_lines import LinePass, PriceBook
+from gateway.ledger.audit_costs import PriceBook
+from gateway.ledger.audit_lines import LinePass
 from gateway.ledger.audit_reader import Contents, Head, KeySums, read_account
 from gateway.ledger.audit_report import AuditReport, Mismatch, Overdrawn
-from gateway.ledger.scripts import Links, Scripts
+from gateway.ledger.scripts import Scripts
 from gateway.store.connection import RedisReplyError
+from gateway.store.links import Links
 
 TRIES = 5  # lines may leave the store between two reads
 SHOWN = 3  # request ids in one finding
@@ -104,6 +109,7 @@ class _OneAccount:
             for rule, expected, found in (*self._proof.faults, *_checkpoint_faults(checkpoint, self._proof)):
                 self.expect(rule, expected, found)
             self.report.lines += min(self._proof.lines, checkpoint.n)
+        self.report.left_lines += max(0, checkpoint.n - (self._proof.lines if self._proof is not None else 0))
         surplus = self._proof.surplus if self._proof is not None else {}
         lines = LinePass(self._account, checkpoint.copy(), surplus, self.report)
         await lines.read(links, prices, head.last.decode())
@@ -116,7 +122,16 @@ class _OneAccount:
             self._compare_holds(head, contents, lines)
             await self._compare_keys(links, head, contents, {*key_ids, *_owners(lines)})
         self._check_lease(head, head.lease, head.lease_ends)
+        if head.price_epoch is not None:
+            await self._check_prices(links)
         return checkpoint
+
+    async def _check_prices(self, links: Links) -> None:
+        _, _, forms = await read_own_prices(links, self._account)
+        for model, form in sorted(forms.items()):
+            price = read_own_price(form)
+            if isinstance(price, UnreadablePrice):
+                self.expect(f"price {model}", "a price", f"unreadable: {price.reason}")
 
     def _compare_head(self, head: Head, lines: LinePass) -> None:
         balance, held, floor = (int(value or b"0") for value in (head.balance, head.held, head.floor))

@@ -1,66 +1,24 @@
-"""The part of the audit that reads ledger lines: their sums, and whether each call was charged what it cost.
+"""The part of the audit that reads the store's ledger lines: their sums, and through `audit_costs` their costs.
 
 Rules:
 
 - `sequence`: lines count 1, 2, 3 …
 - `running N`: the balance of line N is the one before plus its amount.
 - `twice ID`: no request or operation is booked a second time.
-- `cost ID`: what a call was charged and what could not be collected is the cost of its usage at its price.
 - `line ID`: the line can be read. Sums that would contain it are not compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
-from gateway.amounts import parse_factor
-from gateway.billing.price import Price
-from gateway.billing.usage import Usage
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
+from gateway.ledger.audit_costs import CallMeta, CostCheck, PriceBook, call_meta
 from gateway.ledger.audit_report import AuditReport, LateLine, Mismatch, Uncollected
 from gateway.ledger.line import PAGE, LedgerLine, read_line
-from gateway.ledger.price_tables import read_prices
-from gateway.ledger.scripts import Links, slot
+from gateway.store.links import Links, slot
 
 CALL = frozenset({"use", "reclaim"})  # a call has one line of these kinds
-
-
-class CallMeta(Struct, frozen=True):
-    """The part of a line's meta that its cost depends on; lines of older versions have no endpoint."""
-
-    key: str = ""
-    price: str = ""
-    usage: Usage | None = None
-    clamped: bool = False
-    endpoint: str = ""
-    service_tier: str = ""
-    price_factor: str = "1"
-
-
-_decoder = msgspec.json.Decoder(CallMeta)
-
-
-class PriceBook:
-    """The stored price tables that lines name, each read once."""
-
-    def __init__(self, links: Links) -> None:
-        self._links = links
-        self._known: dict[str, Price | None] = {"": None}
-
-    async def read(self, versions: Iterable[str]) -> None:
-        """Read the tables that are not known yet."""
-        new = [version for version in set(versions) if version not in self._known]
-        if new:
-            self._known |= dict.fromkeys(new)
-            self._known |= await read_prices(self._links, new)
-
-    def get(self, version: str) -> Price | None:
-        """The table, None if it is not stored."""
-        return self._known[version]
 
 
 class LinePass:
@@ -83,12 +41,12 @@ class LinePass:
         self._report = report
         self._chained = max(surplus, default=0)
         self._booked: set[int] = set()
-        self._reclaimed: dict[str, int] = {}  # cost of reclaimed calls, as far as it was known
         self._uncollected = self._uncollected_lines = 0
 
     async def read(self, links: Links, prices: PriceBook, last: str) -> None:
         """Check the stream's lines up to the id `last`, page by page."""
         key, since = slot(self._account), "-"
+        costs = CostCheck(prices, continued=self._archived is not None)
         while last:
             page = await links.link(key).call("XRANGE", f"{key}:lg", since, last, "COUNT", PAGE)
             read = [(id_, self._decode(id_, fields)) for id_, fields in page]
@@ -98,11 +56,11 @@ class LinePass:
                 if found is None:
                     self._unreadable(id_)
                 else:
-                    self._add(*found, prices)
+                    self._add(*found, costs)
             if len(page) < PAGE:
                 break
             since = "(" + page[-1][0].decode()
-        self._end()
+        self._end(costs)
 
     def explains(self, lacking: int, floor: int) -> bool:
         """Whether late lines, debits by hand, or lines from before charges had bounds explain what an account lacks."""
@@ -114,9 +72,7 @@ class LinePass:
     def _decode(self, id_: bytes, fields: list[bytes]) -> tuple[LedgerLine, CallMeta] | None:
         try:
             line = read_line(self._account, id_, fields)
-            meta = _decoder.decode(line.meta_text) if line.meta_text else CallMeta()
-            parse_factor(meta.price_factor)
-            return line, meta
+            return line, call_meta(line)
         except (ValueError, KeyError):
             return None
 
@@ -124,7 +80,7 @@ class LinePass:
         self._mismatch(f"line {id_.decode()}", "a ledger line", "unreadable")
         self.sums_are_known = self.ends_readable = False
 
-    def _add(self, line: LedgerLine, meta: CallMeta, prices: PriceBook) -> None:
+    def _add(self, line: LedgerLine, meta: CallMeta, costs: CostCheck) -> None:
         if not self.ends_readable:  # go on with what this line says
             self.sums.n, self.sums.balance = line.n - 1, line.balance - line.amount
             self.ends_readable = True
@@ -136,10 +92,7 @@ class LinePass:
         if line.uncollected:
             self._uncollected += line.uncollected
             self._uncollected_lines += 1
-        if line.kind == "reclaim":
-            self._reclaimed[line.request_id] = line.uncollected - line.amount
-        elif line.kind == "use" or (line.kind == "adj" and meta.key):
-            self._check_cost(line, meta, prices.get(meta.price))
+        costs.add(line, meta)
 
     def _check_sums(self, line: LedgerLine) -> None:
         sums = self.sums
@@ -171,27 +124,12 @@ class LinePass:
             self._explained -= line.amount
             self._has_old_lines = self._has_old_lines or line.kind == "use"
 
-    def _check_cost(self, line: LedgerLine, meta: CallMeta, price: Price | None) -> None:
-        owed = line.uncollected - line.amount
-        if line.kind == "adj":
-            before = self._reclaimed.pop(line.request_id, None)
-            if before is None:  # its reclaim is in an archive
-                self._report.not_recomputed += 1
-                return
-            owed += before
-        if price is None or meta.usage is None or meta.clamped or not meta.endpoint:
-            self._report.not_recomputed += 1
-            return
-        self._report.recomputed += 1
-        cost = 0
-        if meta.usage != Usage(requests=0):
-            price = price.times(parse_factor(meta.price_factor))
-            cost = price.cost(meta.usage, service_tier=meta.service_tier or None)
-        if cost != owed:
-            self._mismatch(f"cost {line.request_id}", cost, owed)
-
-    def _end(self) -> None:
-        self._report.not_recomputed += len(self._reclaimed)
+    def _end(self, costs: CostCheck) -> None:
+        costs.finish()
+        self._report.recomputed += costs.recomputed
+        self._report.not_recomputed += costs.not_recomputed
+        for finding in costs.findings:
+            self._mismatch(*finding)
         if self._uncollected_lines:
             self._report.uncollected.append(Uncollected(self._account, self._uncollected_lines, self._uncollected))
         if self._chained > self.sums.n:

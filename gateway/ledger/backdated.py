@@ -12,8 +12,9 @@ from typing import Literal
 from msgspec import Struct
 
 from gateway.ledger.import_hints import send_hints
-from gateway.ledger.scripts import Links, load_script, slot
-from gateway.ledger.store_audit import ACCOUNTS
+from gateway.ledger.listing.names import account_names
+from gateway.ledger.scripts import load_script
+from gateway.store.links import Links, slot
 
 _SCRIPT = load_script("backdate")
 
@@ -36,7 +37,7 @@ async def open_backdated(links: Links, account: str, group: str, lines: Sequence
     The keys of the lines are there already.
     """
     name = slot(account)
-    await links.link(ACCOUNTS).call("SADD", ACCOUNTS, account)  # before the account, as `Ledger.open` does
+    await account_names(links).add(account)  # before the account, as `Ledger.open` does
     fields = ((one.at, one.request_id, one.kind, one.amount, one.meta, one.key, one.user) for one in lines)
     opened: int = await links.link(name).eval(_SCRIPT, [name], [group, *map(str, chain.from_iterable(fields))])
     if opened:

@@ -79,6 +79,7 @@ def encode_stream(
         user=hold.key.user,
         tags=quote.tags,
         price_factor=hold.price_factor,
+        session=quote.session,
     )
     price = _of_stream(quote.price, quote.prompt)
     if price.factor != NANO:

@@ -12,8 +12,9 @@ from gateway.billing.quote import Quote
 from gateway.ledger.admission import run_rules
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.limits import GroupTable
-from gateway.ledger.scripts import Links, Scripts
+from gateway.ledger.scripts import Scripts
 from gateway.store.command import text_fields
+from gateway.store.links import Links
 
 
 class Refusal(Struct, frozen=True):
@@ -35,7 +36,9 @@ async def dry_run(
     links: Links, scripts: Scripts, request_id: str, key: ApiKey, quote: Quote, *, groups: GroupTable
 ) -> DryRun:
     """Run the rules; StoreUnavailable when there is no such account."""
-    group, (_, refusals, facts) = await run_rules(links, scripts.explain, request_id, key, quote, groups=groups)
+    group, (_, refusals, facts) = await run_rules(
+        links, scripts.explain, request_id, key, quote, groups=groups, repeatable=True
+    )
     return DryRun(
         group,
         [Refusal(code, wait / 1_000_000) for code, wait in zip(refusals[::2], refusals[1::2], strict=True)],

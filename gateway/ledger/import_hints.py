@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from gateway.ledger.scripts import Links
+from gateway.store.links import Links
 
 TOUCHED = "history:touched"  # the set of account names
 SHORT = "notify:short"  # the set of accounts whose balance did not cover a call

@@ -257,7 +257,7 @@ def read_entries(path: Path) -> Generator[Entry]:
         for line in file:
             try:
                 yield _decoder.decode(line)
-            except msgspec.MsgspecError as error:
+            except (ValueError, RecursionError) as error:
                 log.error("%s: a line is unreadable and skipped: %s", path.name, error)
 
 

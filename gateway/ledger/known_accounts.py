@@ -31,7 +31,7 @@ class KnownAccounts:
         """The number; 0 if there is no file, or an unreadable one."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=_Known).accounts
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, ValueError, RecursionError):
             return 0
 
     def write(self, number: int) -> None:

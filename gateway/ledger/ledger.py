@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Unpack
 
 import msgspec
 from msgspec import Struct
@@ -31,27 +31,28 @@ from gateway.billing.quote import Quote
 from gateway.ledger.admission import LEASE, Admission
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.archive import read_archives
-from gateway.ledger.archive_checkpoint import read_archive_checkpoint
+from gateway.ledger.archive_checkpoint import read_archive_checkpoint, search_settled
 from gateway.ledger.audit_report import AuditReport
 from gateway.ledger.dry_run import DryRun, dry_run
 from gateway.ledger.entry import Entry
-from gateway.ledger.gather_all import gather_all
+from gateway.ledger.gather_all import batches, gather_bounded
 from gateway.ledger.hold import Hold
 from gateway.ledger.import_hints import send_hints
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.journal import Journal
 from gateway.ledger.limits import GroupLimits, GroupTable, RateState
-from gateway.ledger.line import LedgerLine, read_lines
+from gateway.ledger.line import UNREADABLE, LedgerLine, ReadLine, read_line, read_lines
+from gateway.ledger.listing.names import ACCOUNTS, account_names
 from gateway.ledger.paging import scan_set
 from gateway.ledger.recovery import Recovery
 from gateway.ledger.refund import ArchivedCharge, Refunded, find_charge, refund
 from gateway.ledger.refused_booking import book_refused
 from gateway.ledger.replay import count_replay
 from gateway.ledger.script_batcher import Tick
-from gateway.ledger.scripts import Links, Scripts, slot
-from gateway.ledger.settled_search import search_settled
+from gateway.ledger.scripts import Scripts
 from gateway.ledger.settlement_writer import SettlementWriter, Shortfall
-from gateway.ledger.store_audit import ACCOUNTS, audit_store, has_traces
+from gateway.ledger.store_audit import AuditOptions, audit_store, has_traces
+from gateway.store.links import Links, slot
 
 RENEWALS = 64  # calls renewed per script
 RECLAIMS = 25  # expired holds charged per script: 1 ms of Redis's time
@@ -162,7 +163,10 @@ class Ledger:
         """
         key, target = slot(hold.key.account), hold.amount + amount
         code = await self._links.link(key).eval(
-            self._scripts.extend, [key], [hold.request_id, str(hold.amount), str(target), str(amount)]
+            self._scripts.extend,
+            [key],
+            [hold.request_id, str(hold.amount), str(target), str(amount)],
+            repeatable=True,
         )
         if code:
             raise (
@@ -174,6 +178,7 @@ class Ledger:
                 errors.SpendLimitExceeded(),
                 errors.CostLimitExceeded(),
                 errors.MemberBudgetExceeded(),
+                errors.SessionBudgetExceeded(),
             )[code - 1]
         hold.amount = target
 
@@ -185,13 +190,13 @@ class Ledger:
         by_account: dict[str, list[Hold]] = {}
         for hold in holds:
             by_account.setdefault(hold.key.account, []).append(hold)
-        parts = [
-            self._renew_leases(account, running[start : start + RENEWALS])
+        parts = (
+            self._renew_leases(account, some)
             for account, running in by_account.items()
-            for start in range(0, len(running), RENEWALS)
-        ]
+            for some in batches(running, RENEWALS)
+        )
         answers: dict[str, LeaseState] = {}
-        for part in await asyncio.gather(*parts):  # one write for all accounts
+        for part in await gather_bounded(parts):  # one write for many accounts
             answers.update(part)
         return answers
 
@@ -201,7 +206,7 @@ class Ledger:
         for hold in holds:
             args += (hold.request_id, min(max(hold.used, 0), MAX_AMOUNT))
         try:
-            codes = await self._links.link(key).eval(self._scripts.beat, [key], args)
+            codes = await self._links.link(key).eval(self._scripts.beat, [key], args, repeatable=True)
         except errors.StoreUnavailable:
             return {}
         return {hold.request_id: _LEASE_STATES[code] for hold, code in zip(holds, codes, strict=True)}
@@ -222,9 +227,9 @@ class Ledger:
         """
         names = [account] if account else await self.accounts()
         total, away = 0, None
-        for start in range(0, len(names), SWEEP):
+        for some in batches(names, SWEEP):
             try:
-                total += await self._reclaim_each(names[start : start + SWEEP])
+                total += await self._reclaim_each(some)
             except errors.StoreUnavailable as error:
                 away = (error.detail, error.fate)  # not the error itself: its traceback would refer to this frame
         if away is not None:
@@ -241,7 +246,7 @@ class Ledger:
 
     async def _reclaim_each(self, accounts: Sequence[str]) -> int:
         """Reclaim every account whose server is reachable; then raise StoreUnavailable if there were others."""
-        return sum(await gather_all(map(self._reclaim, accounts)))
+        return sum(await gather_bounded(map(self._reclaim, accounts)))
 
     async def _reclaim(self, account: str) -> int:
         key = slot(account)
@@ -321,7 +326,7 @@ class Ledger:
         """Open an account with its first line; False when it exists."""
         key = slot(account)
         # The index is written first: a name without an account is skipped, an account without a name is never found.
-        await self._links.link(ACCOUNTS).call("SADD", ACCOUNTS, account)
+        await account_names(self._links).add(account)
         opened: int = await self._links.link(key).eval(self._scripts.open, [key], [group, str(balance), b"{}"])
         if opened == 1:
             send_hints(self._links, [account])
@@ -331,24 +336,30 @@ class Ledger:
         """All account names, sorted."""
         return sorted(await scan_set(self._links.link(ACCOUNTS), ACCOUNTS))
 
-    async def audit(
-        self, account: str | None = None, *, archives: Sequence[Path] = (), expected: int = 0
-    ) -> AuditReport:
+    async def audit(self, account: str | None = None, **options: Unpack[AuditOptions]) -> AuditReport:
         """Add up the ledger of one account, or of all, and compare it; with archives also the archived lines.
 
         `expected`: the least number of accounts of the whole store. The report names accounts and servers that are
         unreachable; the others are audited.
         """
-        return await audit_store(self._links, self._scripts, account, archives=archives, expected=expected)
+        return await audit_store(self._links, self._scripts, account, **options)
 
     async def has_traces(self, account: str) -> bool:
         """Whether anything in the store says that the account exists or existed."""
         return await has_traces(self._links, account)
 
     async def lines(
-        self, account: str, *, since: datetime | None = None, archives: Sequence[Path] = ()
+        self,
+        account: str,
+        *,
+        since: datetime | None = None,
+        archives: Sequence[Path] = (),
+        read: ReadLine = read_line,
     ) -> AsyncIterator[LedgerLine]:
-        """The account's ledger lines since `since`, in order. Without archives, one line stands for those that left."""
+        """The account's ledger lines since `since`, in order. Without archives, one line stands for those that left.
+
+        ValueError for a line that cannot be read; with `read_shown_line` it has the number after the line before.
+        """
         start = int(since.timestamp() * 1000) if since else 0
         checkpoint = await read_archive_checkpoint(self._links, account)
         if archives:
@@ -357,9 +368,13 @@ class Ledger:
                     yield line
         elif checkpoint.n and checkpoint.milliseconds >= start:
             yield checkpoint.line(account)
-        async for kept in read_lines(self._links, account, since=str(start)):
+        before = checkpoint.n
+        async for kept in read_lines(self._links, account, since=str(start), read=read):
+            if kept.kind == UNREADABLE:
+                kept = msgspec.structs.replace(kept, n=before + 1)
             if kept.n > checkpoint.n:
                 yield kept
+            before = kept.n
 
     async def charge_of(self, account: str, request_id: str) -> tuple[LedgerLine, int] | None:
         """The last line of a request settled within a day, and the charge of all its lines, in nano-units."""

@@ -23,6 +23,7 @@ class GroupLimits(Struct, frozen=True):
     tpm: int | None = None
     concurrency: int | None = None
     price_factor: int = NANO
+    max_session_cost: int | None = None  # nano-units; what a session may cost in a day
 
 
 NO_LIMITS = GroupLimits()
@@ -45,6 +46,9 @@ class GroupTable:
             rpm=min((group.rpm for group in groups if group.rpm is not None), default=1),
             tpm=min((group.tpm for group in groups if group.tpm is not None), default=None),
             concurrency=min((group.concurrency for group in groups if group.concurrency is not None), default=1),
+            max_session_cost=min(
+                (group.max_session_cost for group in groups if group.max_session_cost is not None), default=None
+            ),
         )
 
     def of(self, group: str) -> GroupLimits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from gateway.amounts import format_amount
 from gateway.errors.attempt_answer import OPERATORS_OWN
-from gateway.ledger.scripts import Links, slot
+from gateway.store.links import Links, slot
 
+UNREADABLE = "unreadable"  # the kind of a line whose entry cannot be read
 PAGE = 500  # lines per read: well under a millisecond of Redis's time
 _encoder = msgspec.json.Encoder()
 _USUAL = [
@@ -25,6 +26,10 @@ _USUAL = [
     b"bal",
     b"meta",
 ]  # the fields of a line that is neither late nor uncollected
+
+
+#: Makes a line of a stream entry.
+ReadLine = Callable[[str, bytes, list[bytes]], "LedgerLine"]
 
 
 class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
@@ -48,6 +53,11 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         decoded: dict[str, Any] = msgspec.json.decode(self.meta_text) if self.meta_text else {}
         return decoded
 
+    @cached_property
+    def shown(self) -> dict[str, Any]:
+        """`json_form`, made once."""
+        return self.json_form()
+
     @property
     def milliseconds(self) -> int:
         """Redis time of the booking."""
@@ -57,6 +67,11 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     def at(self) -> datetime:
         """Redis time of the booking."""
         return datetime.fromtimestamp(self.milliseconds / 1000, UTC)
+
+    @property
+    def at_text(self) -> str:
+        """Redis time of the booking, as RFC 3339 in UTC."""
+        return self.at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def chained(self, before: str) -> str:
         """The hash of this line in a chain whose last hash is `before`."""
@@ -96,7 +111,7 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         return {
             "request_id": self.request_id,
             "kind": self.kind,
-            "at": self.at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "at": self.at_text,
             "model": meta.get("model"),
             "served_model": self.served_model,
             "provider": meta.get("provider"),
@@ -158,6 +173,7 @@ EXTRA = (
     "note",
     "user",
     "tags",
+    "session",
 )
 
 
@@ -188,24 +204,44 @@ def read_line(account: str, id_: bytes, fields: list[bytes]) -> LedgerLine:
     )
 
 
-async def read_lines(links: Links, account: str, *, since: str = "-", until: str = "+") -> AsyncIterator[LedgerLine]:
+async def read_lines(
+    links: Links, account: str, *, since: str = "-", until: str = "+", read: ReadLine = read_line
+) -> AsyncIterator[LedgerLine]:
     """Lines in order, page by page; `since` and `until` are stream ids or milliseconds."""
     key = slot(account)
     while True:
         page = await links.link(key).call("XRANGE", f"{key}:lg", since, until, "COUNT", PAGE)
         for id_, fields in page:
-            yield read_line(account, id_, fields)
+            yield read(account, id_, fields)
         if len(page) < PAGE:
             return
         since = "(" + page[-1][0].decode()
 
 
+def read_shown_line(account: str, id_: bytes, fields: list[bytes]) -> LedgerLine:
+    """A stream entry as a line to show: one that cannot be read has the kind `UNREADABLE`, its id, and nothing else.
+
+    So it hides no other. Whoever adds lines up uses `read_line`.
+    """
+    try:
+        line = read_line(account, id_, fields)
+        line.shown  # noqa: B018 - it is read by whoever shows the line
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return unreadable_line(account, id_)
+    return line
+
+
+def unreadable_line(account: str, id_: bytes) -> LedgerLine:
+    """What stands for a line that cannot be read."""
+    return LedgerLine(account, id_.decode(), 0, "", UNREADABLE, 0, 0, "")
+
+
 async def read_newest(links: Links, account: str, *, before: str = "", since: int = 0, most: int) -> list[LedgerLine]:
-    """At most `most` lines, the newest first, booked at `since` or later, in Unix milliseconds.
+    """At most `most` lines to show, the newest first, booked at `since` or later, in Unix milliseconds.
 
     `before` is the stream id of the line after them.
     """
     key = slot(account)
     newest = f"({before}" if before else "+"
     page = await links.link(key).call("XREVRANGE", f"{key}:lg", newest, str(since), "COUNT", most)
-    return [read_line(account, id_, fields) for id_, fields in page]
+    return [read_shown_line(account, id_, fields) for id_, fields in page]

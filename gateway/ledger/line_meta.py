@@ -42,9 +42,14 @@ class LineMeta(Struct, omit_defaults=True):
     price_factor: str = ""  # decimal text of the factor of the price; empty for 1
     upstream_cost: int | None = None  # what the operator pays; None if the target has no cost price
     answers: tuple[AttemptAnswer, ...] | None = None  # of each attempt; None if the outcome says as much
+    session: str = ""  # the id of the session; absent where there is none, and in lines of older versions
 
 
 ABANDONED = "abandoned"  # the outcome of a call whose client left before the reply of its admission
+#: Outcomes that are no errors, for reports, pages and the performance of targets. An outcome is `ok`, the code of an
+#: error, or one of a few other ends of a call: the caller got an answer, or left before its beginning or end. Lines of
+#: old versions have no outcome.
+NO_ERRORS = ("ok", "client_closed", "replayed", ABANDONED, "")
 
 _encoder = msgspec.json.Encoder()
 
@@ -63,9 +68,12 @@ def reclaim_meta(key: ApiKey, quote: Quote) -> str:
     """Meta of the line that a reclaim of the quote's hold writes."""
     hold, price = quote.hold, quote.price
     if not hold or quote.tags:
-        return _reclaim_meta(key.id, key.user, quote.model, price.version, price.factor, hold, quote.tags)
-    before, after = _around_hold(key.id, key.user, quote.model, price.version, price.factor)
-    return f"{before}{hold}{after}"
+        of_call = _reclaim_meta(key.id, key.user, quote.model, price.version, price.factor, hold, quote.tags)
+    else:
+        before, after = _around_hold(key.id, key.user, quote.model, price.version, price.factor)
+        of_call = f"{before}{hold}{after}"
+    # Ids of sessions need no escapes.
+    return f'{of_call[:-1]},"session":"{quote.session}"}}' if quote.session else of_call
 
 
 def _reclaim_meta(
@@ -147,5 +155,6 @@ def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
         hold.price_factor,
         record.upstream_cost,
         record.answers,
+        record.session,
     )
     return _encoder.encode(meta).decode()

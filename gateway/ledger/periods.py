@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.ledger.line import read_lines
-from gateway.ledger.scripts import Links
+from gateway.store.links import Links
 
 Every = Literal["month", "week", "day"]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -20,9 +20,9 @@ import msgspec
 
 from gateway.billing.price import Price
 from gateway.errors import GatewayError
-from gateway.ledger.gather_all import gather_all
-from gateway.ledger.scripts import Links
+from gateway.ledger.gather_all import batches, gather_bounded
 from gateway.log import gateway_log
+from gateway.store.links import Links
 
 PRICES = "prices"
 AT_ONCE = 500  # tables in one round trip: some 500 KB, and under a millisecond of Redis's time
@@ -36,19 +36,17 @@ _decoder = msgspec.json.Decoder(Price)
 async def store_prices(links: Links, prices: Iterable[Price]) -> None:
     """Store the tables that are not stored yet; StoreUnavailable if the store did not confirm all of them."""
     tables = {price.version: price for price in prices if price.version}
-    versions = list(tables)
-    for start in range(0, len(versions), AT_ONCE):
-        await gather_all(
-            links.link(PRICES).call("HSETNX", PRICES, version, _encoder.encode(tables[version]))
-            for version in versions[start : start + AT_ONCE]
-        )
+    stored = (
+        links.link(PRICES).call_repeatable("HSETNX", PRICES, version, _encoder.encode(price))
+        for version, price in tables.items()
+    )
+    await gather_bounded(stored, AT_ONCE)
 
 
 async def read_prices(links: Links, versions: Iterable[str]) -> dict[str, Price]:
     """The stored tables by version; a version that is not stored, or whose table is unreadable, is left out."""
     wanted, found = [version for version in dict.fromkeys(versions) if version], {}
-    for start in range(0, len(wanted), AT_ONCE):
-        page = wanted[start : start + AT_ONCE]
+    for page in batches(wanted, AT_ONCE):
         for version, text in zip(page, await links.link(PRICES).call("HMGET", PRICES, *page), strict=True):
             price = _decode(text)
             if price is not None and price.version == version:
@@ -59,7 +57,7 @@ async def read_prices(links: Links, versions: Iterable[str]) -> dict[str, Price]
 def _decode(text: bytes | None) -> Price | None:
     try:
         return _decoder.decode(text) if text is not None else None
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -74,10 +72,10 @@ class PriceTables:
         self._task: asyncio.Task[None] | None = None
 
     async def publish(self, prices: Iterable[Price]) -> None:
-        """Store these tables. If the store is unreachable, they are stored when it answers again."""
+        """Store those of these tables that are not stored; if the store is unreachable, when it answers again."""
         self._prices = list(prices)
-        self._stored.clear()
-        if not await self._store():
+        self._stored &= {price.version for price in self._all()}
+        if not await self._store(price for price in self._prices if price.version not in self._stored):
             self.publish_again()
 
     async def ensure(self, price: Price) -> None:
@@ -106,13 +104,16 @@ class PriceTables:
 
     async def _store_until_done(self) -> None:
         while True:
-            if await self._store():
+            if await self._store(self._all()):
                 return
             await asyncio.sleep(RETRY)
 
-    async def _store(self) -> bool:
+    def _all(self) -> list[Price]:
+        return [*self._prices, *self._own.values()]
+
+    async def _store(self, prices: Iterable[Price]) -> bool:
+        prices = list(prices)
         try:
-            prices = [*self._prices, *self._own.values()]
             await store_prices(self._links, prices)
         except GatewayError as error:
             # Calls are served without: only the audit then cannot compute their lines again.

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.ledger.entry import Entry
-from gateway.ledger.gather_all import gather_all
+from gateway.ledger.gather_all import batches, gather_bounded
 from gateway.ledger.inflight_checkpoint import Orphans, read_inflight_checkpoint
 from gateway.ledger.journal import NOWHERE, Journal, Segment, read_entries
 from gateway.ledger.settlement_writer import SettlementWriter, Waiting
@@ -61,12 +60,15 @@ class Recovery:
             self._task = asyncio.get_running_loop().create_task(self._send_unconfirmed())
 
     def reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
-        """For `Store.on_reconnect`: a new server or history may lack confirmed entries, so send them all again."""
-        if (before.run_id, before.master_replid) != (now.run_id, now.master_replid):
+        """For `Store.on_reconnect`: a new server or history may lack confirmed entries, so send them all again.
+
+        After another connection to the same server there is nothing to do: the link sends again what was in flight.
+        """
+        if not now.has_data_of(before):
             self._failovers += 1
             self._journal.mark_unconfirmed()
-        if self._journal.unconfirmed:
-            self.nudge()
+            if self._journal.unconfirmed:
+                self.nudge()
 
     async def take_over(self) -> TakenOver:
         """Take over the files of dead processes, send their entries and charge the calls that they were serving.
@@ -147,8 +149,8 @@ class Recovery:
         old.clear()
 
     async def _send(self, entries: Iterable[Entry], *, settled: bool = False, old: list[Waiting] | None = None) -> None:
-        for chunk in _chunks(entries):
-            await gather_all(self._writer.send(entry, settled=settled, old=old) for entry in chunk)
+        for chunk in batches(entries, CHUNK):
+            await gather_bounded((self._writer.send(entry, settled=settled, old=old) for entry in chunk), CHUNK)
 
 
 def _read_orphan(checkpoint: Path, files: Iterable[Path]) -> tuple[Orphans, int]:
@@ -164,9 +166,3 @@ def _read_orphan(checkpoint: Path, files: Iterable[Path]) -> tuple[Orphans, int]
         for account, request_ids in left.others.items()
     }
     return Orphans([entry for entry in left.entries if entry.request_id in known], others), settlements
-
-
-def _chunks(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    iterator = iter(entries)
-    while chunk := list(islice(iterator, CHUNK)):
-        yield chunk

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from gateway.amounts import MAX_AMOUNT
+from gateway.errors import InvalidValue
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
-from gateway.ledger.line import LedgerLine, read_lines
-from gateway.ledger.scripts import Links, Scripts, slot
+from gateway.ledger.line import LedgerLine, read_line, read_lines, unreadable_line
+from gateway.ledger.scripts import Scripts
+from gateway.store.links import Links, slot
 
 RefundStatus = Literal["done", "repeated", "clash", "cap", "more", "unknown", "moved", "no account"]
 _STATUSES: dict[int, RefundStatus] = {
@@ -59,6 +62,7 @@ class RefundMeta(Struct, omit_defaults=True):
     note: str = ""
     user: str = ""  # the id of the user who has the key
     tags: dict[str, str] | None = None  # of the call
+    session: str = ""  # of the call
 
 
 _encoder = msgspec.json.Encoder()
@@ -68,7 +72,7 @@ async def find_charge(links: Links, account: str, request_id: str) -> list[Ledge
     """The lines in the store that make up the charge of a call, oldest first.
 
     A call settled within a day is found by its marker, which names its last line. An older one is searched for from the
-    first line of the account.
+    first line of the account. InvalidValue for a line that cannot be read, unless it says that it is of another call.
     """
     key = slot(account)
     marker = await links.link(key).call("GET", f"{key}:st:{request_id}")
@@ -76,9 +80,20 @@ async def find_charge(links: Links, account: str, request_id: str) -> list[Ledge
     since, until = ("-", "+") if last == "-" else (last, last)
     return [
         line
-        async for line in read_lines(links, account, since=since, until=until)
+        async for line in read_lines(links, account, since=since, until=until, read=partial(_read, request_id))
         if line.request_id == request_id and line.kind in CHARGES
     ]
+
+
+def _read(request_id: str, account: str, id_: bytes, fields: list[bytes]) -> LedgerLine:
+    try:
+        return read_line(account, id_, fields)
+    except (ValueError, LookupError):
+        stored = dict(zip(fields[::2], fields[1::2], strict=False)).get(b"rid", b"\xff").decode(errors="replace")
+        if stored == request_id or not stored.isascii():
+            text = f"ledger line {id_.decode()} cannot be read and may be of this call; see `gateway audit`"
+            raise InvalidValue(text) from None
+        return unreadable_line(account, id_)
 
 
 async def refund(
@@ -112,6 +127,7 @@ async def refund(
             note,
             charge.get("user", ""),
             charge.get("tags"),
+            charge.get("session", ""),
         )
     code, booked, balance = await links.link(key).eval(
         scripts.refund,

@@ -8,16 +8,14 @@ configuration, codes those of the error tree, and further keys count in the tota
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import secrets
 import time
 
 import msgspec
 from msgspec import Struct
 
-from gateway.errors import GatewayError
-from gateway.ledger.scripts import Links
+from gateway.ledger.batch_sender import BatchSender
+from gateway.store.links import Links
 
 STREAM = "history:refusals"
 KEPT = 2000  # batches that wait for an importer at most; the oldest are dropped
@@ -46,7 +44,7 @@ class RefusalCounts:
         self._links = links
         self._counts: dict[Label, int] = {}
         self._batch: RefusalBatch | None = None  # sent without an answer; it is sent again
-        self._sending: asyncio.Task[None] | None = None
+        self.sender = BatchSender(self.send, EVERY)
 
     def count(self, account: str, key_id: str, model: str, code: str) -> None:
         """Count a request; account and key are empty for an unknown key, the model for one that is not configured."""
@@ -56,18 +54,6 @@ class RefusalCounts:
             label = (hour, "", "", "", code)
         counts[label] = counts.get(label, 0) + 1
 
-    def start(self) -> None:
-        """Send from now on, until `stop`."""
-        self._sending = asyncio.get_running_loop().create_task(self._send_forever())
-
-    async def stop(self) -> None:
-        """Send the last counts; they are lost if the store is away."""
-        if self._sending is not None:
-            self._sending.cancel()
-            self._sending = None
-        with contextlib.suppress(GatewayError):
-            await self.send()
-
     async def send(self) -> None:
         """Append what was counted to the stream; after an error the batch is kept and sent again."""
         while self._batch is not None or self._counts:
@@ -76,12 +62,6 @@ class RefusalCounts:
                 self._batch = RefusalBatch(secrets.token_hex(8), [(*label, n) for label, n in counts.items()])
             await append_batch(self._links, self._batch)
             self._batch = None
-
-    async def _send_forever(self) -> None:
-        while True:
-            await asyncio.sleep(EVERY)
-            with contextlib.suppress(GatewayError):
-                await self.send()
 
 
 async def append_batch(links: Links, batch: RefusalBatch) -> None:
@@ -103,5 +83,5 @@ async def remove_batches(links: Links, entries: list[str]) -> None:
 def _decoded(fields: list[bytes]) -> RefusalBatch | None:
     try:
         return _decoder.decode(fields[1])
-    except (msgspec.DecodeError, IndexError):
+    except (ValueError, RecursionError, IndexError):
         return None

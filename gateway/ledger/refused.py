@@ -98,7 +98,7 @@ def _entries(path: Path) -> list[Entry]:
     for number, line in enumerate(lines, 1):
         try:
             found.append(_decoder.decode(line))
-        except msgspec.MsgspecError as error:
+        except (ValueError, RecursionError) as error:
             raise RefusedFileError(f"{path}, line {number}: {error}") from None
     return found
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from msgspec import structs
 
 from gateway.ledger.entry import Entry
-from gateway.ledger.gather_all import gather_all
+from gateway.ledger.gather_all import gather_bounded
 from gateway.ledger.line import LedgerLine
 from gateway.ledger.settlement_writer import SettlementWriter, Waiting
 
@@ -40,12 +40,9 @@ async def book_refused(
             results |= dict.fromkeys(wanted - settled, INCOMPLETE)
     old: list[Waiting] = []
     unknown = [entry for entry in entries if entry.request_id not in results]
-    for start in range(0, len(unknown), AT_ONCE):
-        some = unknown[start : start + AT_ONCE]
-        reasons = await gather_all(
-            writer.send(structs.replace(entry, force=int(entry.request_id in searched)), old=old) for entry in some
-        )
-        results |= {entry.request_id: reason for entry, reason in zip(some, reasons, strict=True)}
+    sent = (writer.send(structs.replace(entry, force=int(entry.request_id in searched)), old=old) for entry in unknown)
+    reasons = await gather_bounded(sent, AT_ONCE)
+    results |= {entry.request_id: reason for entry, reason in zip(unknown, reasons, strict=True)}
     reasons = await writer.send_old(old)
     results |= {item.entry.request_id: reason for item, reason in zip(old, reasons, strict=True)}
     return [results[entry.request_id] for entry in entries]

@@ -10,7 +10,8 @@ from gateway.errors import GatewayError
 from gateway.ledger.admission import GONE, KEY, OK, PLAIN_REFUSALS, RPM, SCOPED, key_is_gone, run_rules
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.limits import GroupTable, RateState
-from gateway.ledger.scripts import Links, Scripts
+from gateway.ledger.scripts import Scripts
+from gateway.store.links import Links
 
 
 async def count_replay(

@@ -16,10 +16,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, TypeVar
 
 from gateway.errors import GatewayError, InternalError, StoreFate, StoreUnavailable
-from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script, pack
 from gateway.store.connection import RedisReplyError
 from gateway.store.link import RedisLink
+from gateway.store.links import Links, slot
 
 log = logging.getLogger("gateway.ledger")
 

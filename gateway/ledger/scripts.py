@@ -1,32 +1,30 @@
-"""The ledger's Lua scripts, and the key that puts all keys of an account into one hash slot.
+"""The ledger's Lua scripts.
 
 `Scripts.load()` reads gateway/ledger/lua once per process. A script is the text of its shared parts (`SHARED`) and of
-its own file. `slot("acme")` is the prefix of all other keys of the account.
+its own file.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from typing import Protocol
 
 from msgspec import Struct
 
 from gateway.store.command import Script
-from gateway.store.link import RedisLink
 
 # The shared parts at the start of each script; other scripts have none. A script has only the parts it needs, because
 # every call of a script creates all its functions again.
 SHARED = {
-    "admit": ("bucket", "meter", "period", "member", "hold", "line", "charged", "room", "expired", "rules"),
-    "explain": ("bucket", "meter", "period", "member", "hold", "room", "rules"),
-    "replay": ("bucket", "meter", "period", "member", "hold", "room", "rules"),
-    "settle": ("bucket", "period", "member", "line", "charged", "room"),
+    "admit": ("bucket", "meter", "period", "member", "session", "hold", "line", "charged", "room", "expired", "rules"),
+    "explain": ("bucket", "meter", "period", "member", "session", "hold", "room", "rules"),
+    "replay": ("bucket", "meter", "period", "member", "session", "hold", "room", "rules"),
+    "settle": ("bucket", "period", "member", "session", "line", "charged", "room"),
     "beat": ("member", "hold"),
-    "extend": ("period", "member", "hold", "room"),
-    "reclaim": ("period", "member", "hold", "line", "charged", "room", "expired"),
+    "extend": ("period", "member", "session", "hold", "room"),
+    "reclaim": ("period", "member", "session", "hold", "line", "charged", "room", "expired"),
     "credit": ("line",),
-    "refund": ("period", "member", "line", "charged"),
+    "refund": ("period", "member", "session", "line", "charged"),
     "limit": ("period",),
     "count": ("period",),
     "edit_key": ("period", "budget"),
@@ -36,19 +34,10 @@ SHARED = {
     "snapshot": ("sums",),
     "key_page": ("sums",),
     "export": ("member",),
-    "claim": ("period", "member", "hold", "line", "charged"),
+    "claim": ("period", "member", "session", "hold", "line", "charged"),
     "keep": ("kept",),
     "forget": ("kept",),
 }
-
-
-class Links(Protocol):
-    """The part of the store that the ledger uses: the link to the server that holds a slot, and to every server."""
-
-    @property
-    def links(self) -> list[RedisLink]: ...
-
-    def link(self, slot_key: str) -> RedisLink: ...
 
 
 class Scripts(Struct, frozen=True):
@@ -79,8 +68,3 @@ def load_script(name: str) -> Script:
     folder = resources.files("gateway.ledger") / "lua"
     parts = (*SHARED.get(name, ()), name)
     return Script("".join((folder / f"{part}.lua").read_text(encoding="utf-8") for part in parts))
-
-
-def slot(account: str) -> str:
-    """The account's own key. Its braces put all keys of the account into one slot of a cluster."""
-    return f"{{a:{account}}}"

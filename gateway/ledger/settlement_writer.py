@@ -18,13 +18,13 @@ from gateway.amounts import MAX_AMOUNT
 from gateway.billing.call_record import CallRecord
 from gateway.errors import GatewayError, InternalError, StoreUnavailable
 from gateway.ledger.entry import Entry
-from gateway.ledger.gather_all import gather_all
+from gateway.ledger.gather_all import batches, gather_all, gather_bounded
 from gateway.ledger.hold import Hold
 from gateway.ledger.journal import ELSEWHERE, NOWHERE, Journal
 from gateway.ledger.line_meta import held_in, model_of, released_meta, settled_meta
 from gateway.ledger.script_batcher import LENGTH, Argument, Batch, Batches, Tick, bulk, command_start, own_error
-from gateway.ledger.scripts import Links, slot
 from gateway.store.command import Script
+from gateway.store.links import Links, slot
 from gateway.store.verification import verify
 
 log = logging.getLogger("gateway.ledger")
@@ -136,11 +136,10 @@ class SettlementWriter:
         for item in old:
             item.future, item.old = asyncio.get_running_loop().create_future(), None
             by_account.setdefault(item.entry.account, []).append(item)
-        accounts, futures = list(by_account), [item.future for item in old if item.future is not None]
+        futures = [item.future for item in old if item.future is not None]
         try:
-            for start in range(0, len(accounts), SEARCHES):
-                names = accounts[start : start + SEARCHES]
-                found = await gather_all(self._without_line(name, by_account[name]) for name in names)
+            for names in batches(by_account, SEARCHES):
+                found = await gather_bounded(self._without_line(name, by_account[name]) for name in names)
                 await self._send_all(list(chain.from_iterable(found)))
             return await gather_all(futures)
         finally:
@@ -148,8 +147,7 @@ class SettlementWriter:
                 _forget(future)
 
     async def _send_all(self, items: Sequence[Waiting]) -> None:
-        for start in range(0, len(items), OLD_AT_ONCE):
-            some = items[start : start + OLD_AT_ONCE]
+        for some in batches(items, OLD_AT_ONCE):
             for item in some:
                 self._batches.put(item.entry.account, item)
             await gather_all(item.future for item in some if item.future is not None)

@@ -4,6 +4,7 @@ Rules about the store, beside those of `audit`:
 
 - `account`: an account that the index names has keys in the store.
 - `index`: an account that has keys in the store is in the index.
+- `order`: what lists the accounts (its account is `*`), or the keys of an account, has the names of the set of them.
 - `accounts`: there are at least as many accounts as are expected; its account is `*`.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from msgspec import Struct
 
@@ -19,19 +21,22 @@ from gateway.errors import StoreUnavailable
 from gateway.ledger.archive import ArchiveProof, prove
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.audit import AccountAudit
-from gateway.ledger.audit_report import AuditReport, Mismatch
-from gateway.ledger.gather_all import gather_all
+from gateway.ledger.audit_report import STORE, AuditReport, Mismatch
+from gateway.ledger.gather_all import Progress, counted, gather_bounded, unwatched
+from gateway.ledger.listing.names import ACCOUNTS, account_names, key_ids
 from gateway.ledger.paging import scan_pages, scan_set
-from gateway.ledger.scripts import Links, Scripts, slot
+from gateway.ledger.scripts import Scripts
 from gateway.store.connection import RedisReplyError
 from gateway.store.link import RedisLink
+from gateway.store.links import Links, slot
 
-ACCOUNTS = "accounts"  # the set of all account names
-AT_ONCE = 16  # accounts audited at the same time
+# Accounts audited at the same time. The store runs their scripts one after the other before it serves another client.
+# With 200 keys in each account that client waited 50 to 80 ms, and with 100 accounts at the same time 230 to 270 ms.
+AT_ONCE = 16
+SHOWN = 3  # names in a finding
 PAGE = 1000  # names per SCAN: some 0.3 ms of Redis's time
 # Of an account's keys these are neither many nor short-lived: its own hash; its ledger, its set of keys, its keys.
 PATTERNS = ("{a:*}", "{a:*}:[kl][:gs]*")
-STORE = "*"  # the account of a finding about the whole store
 
 
 class Scanned(Struct):
@@ -41,6 +46,14 @@ class Scanned(Struct):
     unreachable: list[str] = []  # servers
 
 
+class AuditOptions(TypedDict, total=False):
+    """The optional arguments of `audit_store`."""
+
+    archives: Sequence[Path]
+    expected: int
+    progress: Progress
+
+
 async def audit_store(
     links: Links,
     scripts: Scripts,
@@ -48,6 +61,7 @@ async def audit_store(
     *,
     archives: Sequence[Path] = (),
     expected: int = 0,
+    progress: Progress = unwatched,
 ) -> AuditReport:
     """The report on one account, or on all; `expected` is the least number of accounts of the whole store.
 
@@ -66,19 +80,28 @@ async def audit_store(
     async def one(name: str) -> AuditReport:
         proof = proofs.get(name, ArchiveProof(ArchiveCheckpoint(), 0)) if archives else None
         try:
-            return await audit.audit(name, key_ids=scanned.key_ids.get(name, ()), proof=proof)
+            part = await audit.audit(name, key_ids=scanned.key_ids.get(name, ()), proof=proof)
+            _note_order(part, name, await key_ids(links, name).differences())
+            return part
         except StoreUnavailable:
             return AuditReport(unreachable=[name])
 
     audited = [name for name in names if name in checkpoints or not archives]
-    for start in range(0, len(audited), AT_ONCE):
-        for part in await gather_all(map(one, audited[start : start + AT_ONCE])):
-            report.add(part)
+    for part in await gather_bounded(map(one, counted(audited, "accounts audited", progress)), AT_ONCE):
+        report.add(part)
     for name in sorted(scanned.key_ids.keys() - indexed):
         report.mismatches.append(Mismatch(name, "index", "in the index of accounts", "missing from it"))
+    if account is None:
+        _note_order(report, STORE, await account_names(links).differences())
     if account is None and report.accounts < expected and not report.unreachable:
         report.mismatches.append(Mismatch(STORE, "accounts", f"{expected} or more", str(report.accounts)))
     return report
+
+
+def _note_order(report: AuditReport, account: str, names: list[str]) -> None:
+    if names:
+        found = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        report.mismatches.append(Mismatch(account, "order", "the names of the set", f"not of both: {found}"))
 
 
 async def has_traces(links: Links, account: str) -> bool:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import platform
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from gateway.amounts import NANO
 from gateway.billing.call_record import CallRecord
+from gateway.metrics.shown_models import ALWAYS, MOST, OTHER, ShownModels
 from gateway.metrics.specs import FIRST_TOKEN, INTER_CHUNK, LATENCY, OVERHEAD, STORE
 from gateway.metrics.specs import METRICS as METRICS
 from gateway.metrics.specs import MetricSpec as MetricSpec
@@ -30,14 +31,13 @@ from gateway.version import __version__
 UNKNOWN = "unknown"
 
 _SPECS = {spec.name: spec for spec in METRICS}
-
-T = TypeVar("T")
+_MODEL_AT = {spec.name: spec.labels.index("model") for spec in METRICS if "model" in spec.labels}
 
 Labels = tuple[str, ...]
 Key = tuple[str, Labels]
 
 
-class Delta(Struct, array_like=True):
+class MetricsDelta(Struct, array_like=True):
     """The changes since the last delta: lists of (name, labels, value)."""
 
     counters: list[tuple[str, Labels, float]] = []
@@ -202,7 +202,7 @@ class Metrics:
         """Set `gateway_build_info`."""
         self.set("gateway_build_info", (__version__, platform.python_version()), 1.0)
 
-    def drain(self, most: int | None = None) -> Delta | None:
+    def drain(self, most: int | None = None) -> MetricsDelta | None:
         """The changes since the last drain, or None. At most `most` tallies are drained, the oldest first."""
         for key in list(islice(self._tallies, most)):
             self._spread(key, self._tallies.pop(key))
@@ -213,7 +213,7 @@ class Metrics:
                 self.set("gateway_in_flight", (endpoint,), float(count))
         if not (self._counters or self._histograms or self._changed_gauges):
             return None
-        delta = Delta(
+        delta = MetricsDelta(
             [(name, labels, value) for (name, labels), value in self._counters.items()],
             [(*key, self._gauges[key]) for key in self._changed_gauges],
             [(name, labels, cells) for (name, labels), cells in self._histograms.items()],
@@ -229,31 +229,64 @@ def _put(cells: list[float], bounds: tuple[float, ...], value: float) -> None:
 
 
 class Totals(Collector):
-    """The sum over all workers, and its Prometheus text."""
+    """The sum over all workers, and its Prometheus text. Samples are kept by name, then by labels."""
 
-    def __init__(self) -> None:
-        self._counters: dict[Key, float] = {}
-        self._gauges: dict[Key, dict[str, float]] = {}
-        self._histograms: dict[Key, list[float]] = {}
+    def __init__(self, models: ShownModels | None = None) -> None:
+        self.models = models or ShownModels()
+        self._counters: defaultdict[str, dict[Labels, float]] = defaultdict(dict)
+        self._gauges: defaultdict[str, dict[Labels, dict[str, float]]] = defaultdict(dict)
+        self._histograms: defaultdict[str, dict[Labels, list[float]]] = defaultdict(dict)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
-    def merge(self, delta: Delta, *, source: str) -> None:
+    def begin(self, counters: Iterable[tuple[str, Labels]], *, most_models: int = MOST) -> None:
+        """Show these counters from now on, at 0 if they have counted nothing.
+
+        If they have more than `most_models` models, the counters of a model begin when it is used.
+        """
+        known = list(counters)
+        models = {labels[_MODEL_AT[name]] for name, labels in known if name in _MODEL_AT}
+        for model in self.models.configure(models, most_models):
+            self._end(model)
+        for name, labels in known:
+            at = _MODEL_AT.get(name)
+            if at is None or self.models.fits_all or labels[at] in ALWAYS:
+                self._counters[name].setdefault(self._labels(name, labels), 0.0)
+
+    def merge(self, delta: MetricsDelta, *, source: str) -> None:
         """Add the counts of `source`, a worker."""
         for name, labels, value in delta.counters:
-            key = (name, tuple(labels))
-            self._counters[key] = self._counters.get(key, 0.0) + value
+            counter, key = self._counters[name], self._labels(name, tuple(labels))
+            counter[key] = counter.get(key, 0.0) + value
         for name, labels, value in delta.gauges:
-            self._gauges.setdefault((name, tuple(labels)), {})[source] = value
+            self._gauges[name].setdefault(tuple(labels), {})[source] = value
         for name, labels, cells in delta.histograms:
-            key = (name, tuple(labels))
-            known = self._histograms.get(key)
-            self._histograms[key] = list(cells) if known is None else [a + b for a, b in zip(known, cells, strict=True)]
+            histogram, key = self._histograms[name], self._labels(name, tuple(labels))
+            known = histogram.get(key)
+            histogram[key] = list(cells) if known is None else [a + b for a, b in zip(known, cells, strict=True)]
+
+    def _labels(self, name: str, labels: Labels) -> Labels:
+        """The labels under which an event of a model is counted."""
+        at = _MODEL_AT.get(name)
+        if at is None:
+            return labels
+        model, left = self.models.use(labels[at])
+        if left:
+            self._end(left)
+        return _with_model(labels, at, model)
+
+    def _end(self, model: str) -> None:
+        """Remove the counters and histograms of a model."""
+        for name, at in _MODEL_AT.items():
+            for samples in (self._counters[name], self._histograms[name]):
+                for labels in [labels for labels in samples if labels[at] == model]:
+                    del samples[labels]
 
     def forget(self, source: str) -> None:
         """Drop the gauges of a worker that ended; its counters and histograms stay."""
-        for values in self._gauges.values():
-            values.pop(source, None)
+        for samples in self._gauges.values():
+            for values in samples.values():
+                values.pop(source, None)
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
         """The exposition in the format that `accept` names (Prometheus text or OpenMetrics), and its content type."""
@@ -271,23 +304,38 @@ class Totals(Collector):
     def _family(self, spec: MetricSpec) -> Metric:
         if spec.kind == "counter":
             counter = CounterMetricFamily(spec.name, spec.help, labels=spec.labels)
-            for labels, value in self._of(spec.name, self._counters):
+            for labels, value in sorted(self._counters[spec.name].items()):
                 counter.add_metric(labels, value)
             return counter
         if spec.kind == "gauge":
             gauge = GaugeMetricFamily(spec.name, spec.help, labels=spec.labels)
-            for labels, values in self._of(spec.name, self._gauges):
-                if values:
-                    gauge.add_metric(labels, (max if spec.total == "max" else sum)(values.values()))
+            for labels, value in sorted(self._gauge_values(spec).items()):
+                gauge.add_metric(labels, value)
             return gauge
         histogram = HistogramMetricFamily(spec.name, spec.help, labels=spec.labels)
-        for labels, cells in self._of(spec.name, self._histograms):
+        for labels, cells in sorted(self._histograms[spec.name].items()):
             histogram.add_metric(labels, _cumulative(spec.buckets, cells), sum_value=cells[-1])
         return histogram
 
-    @staticmethod
-    def _of(name: str, cells: dict[Key, T]) -> Iterator[tuple[Labels, T]]:
-        return ((labels, cells[metric, labels]) for metric, labels in sorted(cells) if metric == name)
+    def _gauge_values(self, spec: MetricSpec) -> dict[Labels, float]:
+        """The value of each series. Of models without a place, those that are not 0 are shown, while they are few."""
+        total, at, found = max if spec.total == "max" else sum, _MODEL_AT.get(spec.name), dict[Labels, float]()
+        left = self.models.most
+        for labels, values in self._gauges[spec.name].items():
+            if not values:
+                continue
+            value, shown = total(values.values()), labels
+            if at is not None and labels[at] not in self.models and not self.models.fits_all:
+                if value and left > 0:
+                    left -= 1
+                else:
+                    shown = _with_model(labels, at, OTHER)
+            found[shown] = found.get(shown, 0.0) + value
+        return found
+
+
+def _with_model(labels: Labels, at: int, model: str) -> Labels:
+    return labels if labels[at] == model else (*labels[:at], model, *labels[at + 1 :])
 
 
 def _cumulative(bounds: tuple[float, ...], cells: list[float]) -> list[tuple[str, float]]:
@@ -298,10 +346,10 @@ def _cumulative(bounds: tuple[float, ...], cells: list[float]) -> list[tuple[str
     return buckets
 
 
-def encode_delta(delta: Delta) -> bytes:
+def encode_delta(delta: MetricsDelta) -> bytes:
     """A delta as bytes, for the connection to the supervisor."""
     return msgspec.msgpack.encode(delta)
 
 
-def decode_delta(raw: bytes) -> Delta:
-    return msgspec.msgpack.decode(raw, type=Delta)
+def decode_delta(raw: bytes) -> MetricsDelta:
+    return msgspec.msgpack.decode(raw, type=MetricsDelta)

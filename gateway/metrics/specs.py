@@ -59,6 +59,12 @@ METRICS = (
         OVERHEAD,
     ),
     MetricSpec("gateway_limit_refusals", "counter", "Requests that a limit refused", ("model", "limit", "scope")),
+    MetricSpec(
+        "gateway_unreadable_price_refusals",
+        "counter",
+        "Requests refused because the own price of their account cannot be read",
+        ("model",),
+    ),
     MetricSpec("gateway_tokens", "counter", "Billed tokens; kind is in, out or cached", ("model", "kind")),
     MetricSpec("gateway_cost", "counter", "Cost of the calls, in currency units", ("model",)),
     MetricSpec(
@@ -146,13 +152,21 @@ METRICS = (
     MetricSpec(
         "gateway_connections_dropped",
         "counter",
-        "Client connections closed or refused at the limit; kind is idle or refused",
-        ("kind",),
+        "Client connections closed or refused at the limit; kind is idle, unfinished or refused",
+        ("port", "kind"),
+    ),
+    MetricSpec(
+        "gateway_accept_queue_drops",
+        "counter",
+        "Attempts to connect to /v1 that the system dropped because a worker's queue of new connections was full",
     ),
     MetricSpec("gateway_worker_restarts", "counter", "Workers that ended and were started again"),
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
     MetricSpec("gateway_console_restarts", "counter", "Console processes that ended and were started again"),
     MetricSpec("gateway_importer_restarts", "counter", "Importer processes that ended and were started again"),
+    MetricSpec(
+        "gateway_emails", "counter", "E-mails by whether the mail server took them: sent or failed", ("result",)
+    ),
     MetricSpec("gateway_importer_lines", "counter", "Ledger lines copied into the database"),
     MetricSpec("gateway_importer_lag_seconds", "gauge", "Time since the database last had all lines known to be new"),
     MetricSpec("gateway_importer_lag_lines", "gauge", "Ledger lines that are known to be missing in the database"),
@@ -167,6 +181,23 @@ METRICS = (
         ("event", "channel", "result"),
     ),
     MetricSpec("gateway_notifications_waiting", "gauge", "Deliveries of events that are not done yet", total="max"),
+    MetricSpec(
+        "gateway_models_unavailable",
+        "gauge",
+        "Workers in which every target of a model is open or cannot be created",
+        ("model",),
+    ),
+    MetricSpec("gateway_store_up", "gauge", "1 while the store answers and takes writes", total="max"),
+    MetricSpec("gateway_database_up", "gauge", "1 while the importer can use the database", total="max"),
+    MetricSpec("gateway_data_dir_free_bytes", "gauge", "Free space on the file system of data_dir", total="max"),
+    MetricSpec("gateway_data_dir_size_bytes", "gauge", "Size of the file system of data_dir", total="max"),
+    MetricSpec(
+        "gateway_configuration_info",
+        "gauge",
+        "Always 1; the label names the configuration in use",
+        ("hash",),
+        total="max",
+    ),
     MetricSpec("gateway_workers", "gauge", "Workers that serve requests"),
     MetricSpec(
         "gateway_build_info", "gauge", "Always 1; the labels give the versions", ("version", "python"), total="max"

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.accounts.accounts import time_text
-from gateway.accounts.keys import period_spent
+from gateway.accounts.key_record import period_spent
 from gateway.amounts import format_amount
 from gateway.ledger.periods import Every, period_of
 from gateway.notifications.events import Condition
@@ -75,30 +75,37 @@ def account_conditions(account: AccountFacts, *, low: int, now: int) -> Iterator
     if "mcap" in account.fields:
         period = _period("month", now)
         spent = int(account.fields.get("mspent", "0")) if account.fields.get("month") == period else 0
-        data = {"account": account.name, "key": None, "name": None, "period": period}
+        data: dict[str, Any] = {
+            "account": account.name,
+            "key": None,
+            "name": None,
+            "period": period,
+            "count": 0,
+            "keys": [],
+        }
         yield from _budget(account.name, account.name, int(account.fields["mcap"]), spent, period, data)
 
 
 def key_conditions(account: str, key: KeyFacts, *, now: int) -> Iterator[Condition]:
     """The conditions of a key; none for a key without expiry and budget."""
     fields, is_active = key.fields, key.fields.get("state") == "active"
-    data: dict[str, Any]
+    shown: dict[str, Any] = {
+        "account": account,
+        "key": key.id,
+        "name": fields.get("name", ""),
+        "count": 1,
+        "keys": [key.id],
+    }
     if "exp" in fields:
         expires = int(fields["exp"])
         level = _notice(expires, int(fields.get("created", "0")), now) if is_active else 0
-        data = {
-            "account": account,
-            "key": key.id,
-            "name": fields.get("name", ""),
-            "expires": time_text(datetime.fromtimestamp(expires, UTC)),
-            "days": 1 if level > 1 else 7,
-        }
-        yield Condition("key.expiring", key.id, level, data, account=account, mark=str(expires))
+        expiry = {"expires": time_text(datetime.fromtimestamp(expires, UTC)), "days": 1 if level > 1 else 7}
+        yield Condition("key.expiring", key.id, level, shown | expiry, account=account, mark=str(expires), of_key=True)
     if "cap" in fields:
         period = _period(fields["every"], now) if "every" in fields else ""
         spent = period_spent(fields, datetime.fromtimestamp(now, UTC)) if is_active else 0
-        data = {"account": account, "key": key.id, "name": fields.get("name", ""), "period": period or None}
-        yield from _budget(account, key.id, int(fields["cap"]), spent, period, data)
+        budget = shown | {"period": period or None}
+        yield from _budget(account, key.id, int(fields["cap"]), spent, period, budget, of_key=True)
 
 
 def _period(every: str, now: int) -> str:
@@ -114,9 +121,9 @@ def _notice(expires: int, created: int, now: int) -> int:
 
 
 def _budget(
-    account: str, subject: str, most: int, spent: int, period: str, data: dict[str, Any]
+    account: str, subject: str, most: int, spent: int, period: str, data: dict[str, Any], *, of_key: bool = False
 ) -> Iterator[Condition]:
     shown = {**data, "budget": format_amount(most), "spent": format_amount(spent)}
     for type_, share in BUDGETS:
         holds = spent * 100 >= most * share
-        yield Condition(type_, subject, int(holds), shown, account=account, mark=f"{most}/{period}")
+        yield Condition(type_, subject, int(holds), shown, account=account, mark=f"{most}/{period}", of_key=of_key)

@@ -15,10 +15,10 @@ from typing import Any
 
 from gateway.config.notify_settings import NotifySettings
 from gateway.errors import GatewayError
+from gateway.ledger.gather_all import batches, outcomes_bounded
 from gateway.ledger.import_hints import SHORT
+from gateway.ledger.listing.names import ACCOUNTS
 from gateway.ledger.paging import scan_set
-from gateway.ledger.scripts import Links, slot
-from gateway.ledger.store_audit import ACCOUNTS
 from gateway.notifications.account_conditions import (
     ACCOUNT_FIELDS,
     KEY_FIELDS,
@@ -29,6 +29,7 @@ from gateway.notifications.account_conditions import (
 )
 from gateway.notifications.events import Condition
 from gateway.notifications.notifier import Notifier
+from gateway.store.links import Links, slot
 
 PASS = 240.0  # seconds
 STEP = 1.0  # seconds between two steps
@@ -104,8 +105,7 @@ class AccountWatch:
         seconds, _ = await self._links.link(ACCOUNTS).call("TIME")
         now = int(seconds)
         conditions: list[Condition] = []
-        for start in range(0, len(accounts), AT_ONCE):
-            page = accounts[start : start + AT_ONCE]
+        for page in batches(accounts, AT_ONCE):
             for name, fields in zip(page, await self._read(page, ACCOUNT_FIELDS), strict=True):
                 if "bal" in fields:
                     facts = AccountFacts(name, fields, name in short)
@@ -125,8 +125,7 @@ class AccountWatch:
                 ids = sorted(await scan_set(self._links.link(slot(account)), f"{slot(account)}:ks"))
             except GatewayError:
                 continue  # its server is away, or it is damaged, which the audit reports
-            for start in range(0, len(ids), AT_ONCE):
-                page = ids[start : start + AT_ONCE]
+            for page in batches(ids, AT_ONCE):
                 fields = await self._read([account] * len(page), KEY_FIELDS, [f":k:{key_id}" for key_id in page])
                 found += [(account, KeyFacts(id_, values)) for id_, values in zip(page, fields, strict=True)]
         return found
@@ -154,7 +153,7 @@ class AccountWatch:
 
 async def _gathered(calls: Iterable[asyncio.Future[Any]]) -> list[Any]:
     """The replies; None for one that failed because a server is away, or an account damaged."""
-    replies = await asyncio.gather(*calls, return_exceptions=True)
+    replies = await outcomes_bounded(calls)
     for reply in replies:
         if isinstance(reply, BaseException) and not isinstance(reply, GatewayError):
             raise reply

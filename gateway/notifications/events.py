@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+
+MOST_TOGETHER = 1000  # keys in one event: the script that notes them takes the store 1 ms
+MOST_LISTED = 50  # keys that an event names
 
 TEST = "test"  # the type of an event that an operator asked for
 
@@ -59,7 +63,8 @@ class Condition(Struct, frozen=True):
     """Whether something holds now that is an event when it begins to hold.
 
     A higher `level`, or another `mark`, is a crossing of its own. A condition with a `value` no longer holds only when
-    the value is above the one at its crossing, so that a balance has to rise.
+    the value is above the one at its crossing, so that a balance has to rise. Conditions of keys of one account that
+    begin to hold at the same time are one event.
     """
 
     type: str
@@ -69,6 +74,32 @@ class Condition(Struct, frozen=True):
     account: str = ""
     mark: str = ""
     value: int | None = None
+    of_key: bool = False
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """What conditions have in common that are one event."""
+        return (self.account, str(self.level)) if self.of_key else (self.account, str(self.level), self.subject)
+
+
+def data_of(conditions: Sequence[Condition]) -> dict[str, Any]:
+    """The data of the one event of conditions of a group: those of the first, and how many keys there are."""
+    first = conditions[0]
+    if not first.of_key:
+        return first.data
+    return {**first.data, "count": len(conditions), "keys": [one.subject for one in conditions[:MOST_LISTED]]}
+
+
+def groups_of(conditions: Iterable[Condition]) -> list[list[Condition]]:
+    """Conditions of one type in groups of one event, at most `MOST_TOGETHER` each; keys that expire first are first."""
+    found: dict[tuple[str, ...], list[Condition]] = {}
+    for condition in conditions:
+        found.setdefault(condition.group, []).append(condition)
+    pieces = []
+    for group in found.values():
+        group.sort(key=lambda one: (one.data.get("expires", ""), one.subject))
+        pieces += [group[start : start + MOST_TOGETHER] for start in range(0, len(group), MOST_TOGETHER)]
+    return pieces
 
 
 _decoder = msgspec.json.Decoder(Delivery)
@@ -78,5 +109,5 @@ def read_delivery(text: bytes) -> Delivery | None:
     """A delivery in the store; None if this release cannot read it."""
     try:
         return _decoder.decode(text)
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return None

@@ -130,12 +130,12 @@ class GatewayWatch:
 def _circuit(event: CircuitEvent) -> Condition | None:
     if event.cause in REFUSALS:
         subject = f"{event.provider}/{event.credential}"
-        data = {"provider": event.provider, "credential": max(event.credential, 0), "cause": event.cause}
+        data = {"provider": event.provider, "credential": event.key.number, "cause": event.cause}
         return Condition("credential.refused", subject, 1, data)
     if event.cause in FAILURES:
         data = {
             "provider": event.provider,
-            "credential": max(event.credential, 0),
+            "credential": event.key.number,
             "model": event.model or None,
             "cause": event.cause,
         }

@@ -8,12 +8,14 @@ from gateway.notifications.events import Event
 
 
 class Sent(Protocol):
-    """Whether a message was taken by the server, and why not."""
+    """Whether a message was taken by the server, why not, and whether another attempt cannot succeed either."""
 
     @property
     def is_sent(self) -> bool: ...
     @property
     def problem(self) -> str: ...
+    @property
+    def is_final(self) -> bool: ...
 
 
 class Mail(Protocol):
@@ -25,7 +27,7 @@ class Mail(Protocol):
 SUBJECTS = {
     "balance.low": "Balance low: {account}",
     "balance.exhausted": "Balance exhausted: {account}",
-    "key.expiring": "API key expires soon: {account}",
+    "key.expiring": "API keys expire soon: {account}",
     "budget.80": "80 % of a budget used: {account}",
     "budget.100": "Budget used up: {account}",
     "circuit.opened": "Model provider fails: {provider}",
@@ -37,7 +39,7 @@ SUBJECTS = {
 INTRODUCTIONS = {
     "balance.low": "The balance of the account is at or below its threshold.",
     "balance.exhausted": "The balance of the account does not cover its calls any more; they are refused.",
-    "key.expiring": "The API key expires soon. Calls with it are refused then.",
+    "key.expiring": "API keys of the account expire soon. Calls with them are refused then.",
     "budget.80": "80 % or more of the budget is used.",
     "budget.100": "The budget is used up; calls are refused.",
     "circuit.opened": "Calls to the model provider keep failing. The gateway does not call it for some time.",
@@ -62,4 +64,6 @@ class _Known(dict[str, Any]):
 
 
 def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
     return "-" if value is None else " ".join(str(value).split())

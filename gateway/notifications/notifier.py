@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from gateway.config.notify_settings import ACCOUNT_KINDS, NotifySettings
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
-from gateway.notifications.events import Condition, new_event
+from gateway.notifications.events import Condition, data_of, groups_of, new_event
 from gateway.notifications.queue import Queue, State
 
 #: Seconds that a condition must not hold before its next crossing is an event again, for those that come and go.
@@ -35,30 +35,38 @@ class Notifier:
         events = 0
         for type_, listed in by_type.items():
             states = await self._queue.states(type_, [condition.subject for condition in listed])
-            for condition, state in zip(listed, states, strict=True):
-                events += await self._note(condition, state)
+            pairs = zip(listed, states, strict=True)
+            crossings = [condition for condition, state in pairs if await self._crosses(condition, state)]
+            for group in groups_of(crossings):
+                events += await self._raise(group)
         return events
 
-    async def _note(self, condition: Condition, state: State) -> bool:
+    async def _crosses(self, condition: Condition, state: State) -> bool:
+        """Whether it begins to hold, as far as its state says; one that ends is noted."""
         if condition.level:
             if state.holds and state.mark == condition.mark and state.level >= condition.level:
                 if condition.type in COUNTS and state.level > condition.level:
                     await self._queue.lower(condition)
                 return False
-            return await self._raise(condition)
+            return True
         if state.level and not _still_holds(condition, state):
             await self._queue.clear(condition.type, condition.subject, rest=RESTS.get(condition.type, 0.0))
         return False
 
-    async def _raise(self, condition: Condition) -> bool:
-        event = new_event(condition.type, condition.data, account=condition.account)
-        is_new, dropped = await self._queue.note(condition, event, self._channels(condition))
-        if dropped:
-            gateway_log.error("the queue of events is full: the %d oldest deliveries were dropped", dropped)
-            self._metrics.inc("gateway_notifications", (condition.type, "any", "dropped"), dropped)
-        if is_new:
-            gateway_log.info("event %s: %s %s", event.id, condition.type, condition.subject)
-        return is_new
+    async def _raise(self, group: list[Condition]) -> bool:
+        while group:
+            first = group[0]
+            event = new_event(first.type, data_of(group), account=first.account)
+            noted = await self._queue.note(group, event, self._channels(first))
+            if noted.dropped:
+                gateway_log.error("the queue of events is full: %d old deliveries were dropped", noted.dropped)
+                self._metrics.inc("gateway_notifications", (first.type, "any", "dropped"), noted.dropped)
+            if noted.is_queued:
+                more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+                gateway_log.info("event %s: %s %s%s", event.id, first.type, first.subject, more)
+                return True
+            group = noted.crossings  # the others are in an event of another machine
+        return False
 
     def _channels(self, condition: Condition) -> list[str]:
         settings = self._settings

@@ -14,7 +14,7 @@ from gateway.history.sql_thread import SqlThread
 MOST = 100  # owners of one account who get an e-mail
 
 
-class Owners:
+class AccountOwners:
     """Looks owners up. Events are rare: the database is opened for each look."""
 
     def __init__(self, open_database: Callable[[], Database], sql: SqlThread) -> None:

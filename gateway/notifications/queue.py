@@ -2,6 +2,9 @@
 
 An event is queued by the script that notes its crossing, so no crossing has two events, and a process that ends at any
 moment loses none. A delivery that is claimed and not finished is claimed again, with the same event id.
+
+The queue is bounded. An account has a share of it, and where the queue is full, the oldest delivery of the account that
+has the most is dropped: the events of one account push out neither those of another nor the gateway's own.
 """
 
 from __future__ import annotations
@@ -11,14 +14,14 @@ from importlib import resources
 
 from msgspec import Struct
 
-from gateway.ledger.scripts import Links
 from gateway.notifications.events import Condition, Delivery, Event, read_delivery
 from gateway.store.command import Argument, Script
+from gateway.store.links import Links
 
 DUE, DELIVERIES, CREATED, FAILED = (f"{{notify}}:{name}" for name in ("due", "deliveries", "created", "failed"))
 STATES = "{notify}:state:"  # and the type of the event
-MOST = 10_000  # deliveries that wait
-MOST_FAILED = 1000  # deliveries that are kept after they failed
+MOST, SHARE = 10_000, 500  # deliveries that wait: all, and those of one account
+MOST_FAILED, SHARE_FAILED = 1000, 100  # deliveries that are kept after they failed
 LEASE = 60_000  # ms; longer than any attempt takes
 PAGE = 200  # deliveries read at once
 
@@ -38,11 +41,20 @@ class State(Struct, frozen=True):
 
     @classmethod
     def read(cls, text: bytes | None) -> State:
-        """A state in the store."""
-        if text is None:
+        """A state in the store; one that cannot be read counts as none, so its event may be sent again."""
+        try:
+            level, cleared, value, mark = (text or b"0 0 - ").decode().split(" ", 3)
+            return cls(int(level), int(cleared), None if value == "-" else int(value), mark)
+        except ValueError:
             return cls()
-        level, cleared, value, mark = text.decode().split(" ", 3)
-        return cls(int(level), int(cleared), None if value == "-" else int(value), mark)
+
+
+class Noted(Struct, frozen=True):
+    """What came of conditions that hold: whether their event is queued, or which of them need one of their own."""
+
+    is_queued: bool
+    dropped: int  # old deliveries, because the account or the queue had too many
+    crossings: list[Condition]
 
 
 class Queue:
@@ -50,8 +62,10 @@ class Queue:
 
     def __init__(self, links: Links) -> None:
         self._links = links
-        self._raise, self._clear, self._claim, self._finish = map(
-            _load, ("notify_raise", "notify_clear", "notify_claim", "notify_finish")
+        self._is_indexed = False
+        self._clear = _load("clear")
+        self._raise, self._claim, self._finish, self._again, self._index = (
+            _load("lists", name) for name in ("raise", "claim", "finish", "again", "index")
         )
 
     async def states(self, type_: str, subjects: Sequence[str]) -> list[State]:
@@ -66,19 +80,35 @@ class Queue:
         name = STATES + type_
         return [subject.decode() for subject in await self._links.link(name).call("HKEYS", name)]
 
-    async def note(self, condition: Condition, event: Event, channels: Iterable[str]) -> tuple[bool, int]:
-        """Note that a condition holds; queues the event if that is a crossing.
+    async def note(self, conditions: Sequence[Condition], event: Event, channels: Iterable[str]) -> Noted:
+        """Note that conditions of one type and account hold; queues their event if each of them is a crossing.
 
-        Returns whether it was one, and how many old deliveries were dropped because the queue is full.
+        If only some are, because another machine noted the others at this moment, nothing is queued.
         """
-        name = STATES + condition.type
-        value = "-" if condition.value is None else str(condition.value)
-        args: list[Argument] = [condition.subject, condition.level, condition.mark, value, MOST]
+        if not self._is_indexed:
+            await self.index()
+        name = STATES + conditions[0].type
+        args: list[Argument] = [event.account, SHARE, MOST, len(conditions)]
+        for condition in conditions:
+            value = "-" if condition.value is None else str(condition.value)
+            args += (condition.subject, condition.level, condition.mark, value)
         for channel in channels:
             delivery = Delivery(event, channel)
             args += (delivery.member, delivery.text())
-        is_new, dropped = await self._links.link(name).eval(self._raise, [name, DUE, DELIVERIES, CREATED], args)
-        return bool(is_new), int(dropped)
+        keys = [name, DUE, DELIVERIES, CREATED]
+        is_queued, dropped, *crossings = await self._links.link(name).eval(self._raise, keys, args)
+        return Noted(bool(is_queued), int(dropped), [conditions[int(number) - 1] for number in crossings])
+
+    async def index(self) -> None:
+        """Note whose the deliveries are that a version before queued, so that they count for their accounts."""
+        for name in (CREATED, FAILED):
+            listed = await self._listed(name, MOST, newest=False)
+            for start in range(0, len(listed), PAGE):
+                args: list[Argument] = []
+                for delivery, _ in listed[start : start + PAGE]:
+                    args += (delivery.event.account, delivery.member)
+                await self._links.link(name).eval(self._index, [name], args)
+        self._is_indexed = True
 
     async def lower(self, condition: Condition) -> None:
         """Note that a condition holds at a lower level; for subjects that one machine reports."""
@@ -97,21 +127,24 @@ class Queue:
         claimed = map(read_delivery, found[1::2])
         return [delivery for delivery in claimed if delivery is not None]  # others are for a machine of another release
 
-    async def done(self, delivery: Delivery, *, instead: Iterable[str] = ()) -> None:
-        """Remove a delivery; deliveries of its event to the channels `instead` take its place."""
+    async def done(self, delivery: Delivery, *, instead: Iterable[str] = ()) -> int:
+        """Remove a delivery; deliveries of its event to the channels `instead` take its place.
+
+        Returns how many old deliveries were dropped for them.
+        """
         rest: list[Argument] = []
         for channel in instead:
             other = Delivery(delivery.event, channel)
             rest += (other.member, other.text())
-        await self._end("done", delivery.member, b"", 0, *rest)
+        return await self._end("done", delivery, b"", 0, SHARE, MOST, *rest)
 
     async def retry(self, delivery: Delivery, *, after: float) -> None:
         """Try a delivery again after so many seconds."""
-        await self._end("retry", delivery.member, delivery.text(), int(after * 1000))
+        await self._end("retry", delivery, delivery.text(), int(after * 1000), 0, 0)
 
     async def fail(self, delivery: Delivery) -> None:
         """Give a delivery up; it is kept for `gateway notify list`."""
-        await self._end("failed", delivery.member, delivery.text(), MOST_FAILED)
+        await self._end("failed", delivery, delivery.text(), 0, SHARE_FAILED, MOST_FAILED)
 
     async def counts(self) -> tuple[int, int]:
         """How many deliveries wait, and how many failed ones are kept."""
@@ -134,12 +167,8 @@ class Queue:
             delivery = read_delivery(await link.call("HGET", DELIVERIES, member) or b"")
             if delivery is not None and event_id in ("", delivery.event.id):
                 again = Delivery(delivery.event, delivery.channel)
-                now = (await link.call("TIME"))[0].decode() + "000"
-                await link.call("HSET", DELIVERIES, member, again.text())
-                await link.call("ZADD", CREATED, now, member)
-                await link.call("ZADD", DUE, now, member)
-                await link.call("ZREM", FAILED, member)  # last: a command that is killed in between loses nothing
-                count += 1
+                args: list[Argument] = [delivery.event.account, member, again.text(), SHARE, MOST]
+                count += await link.eval(self._again, [DUE, DELIVERIES, CREATED, FAILED], args)
         return count
 
     async def _listed(self, name: str, most: int, *, newest: bool) -> list[tuple[Delivery, float]]:
@@ -158,10 +187,12 @@ class Queue:
                     found.append((delivery, float(score) / 1000))
         return found
 
-    async def _end(self, action: str, member: str, text: bytes, number: int, *rest: Argument) -> None:
+    async def _end(self, action: str, delivery: Delivery, text: bytes, *rest: Argument) -> int:
         keys = [DUE, DELIVERIES, CREATED, FAILED]
-        await self._links.link(DUE).eval(self._finish, keys, [action, member, text, number, *rest])
+        args: list[Argument] = [action, delivery.event.account, delivery.member, text, *rest]
+        return int(await self._links.link(DUE).eval(self._finish, keys, args))
 
 
-def _load(name: str) -> Script:
-    return Script((resources.files("gateway.notifications") / "lua" / f"{name}.lua").read_text(encoding="utf-8"))
+def _load(*parts: str) -> Script:
+    folder = resources.files("gateway.notifications") / "lua"
+    return Script("\n".join((folder / f"notify_{part}.lua").read_text(encoding="utf-8") for part in parts))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -10,6 +9,7 @@ from typing import Protocol
 from msgspec import structs
 
 from gateway.errors import DatabaseRefused, DatabaseUnavailable
+from gateway.ledger.gather_all import gather_bounded
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
 from gateway.notifications.events import Delivery, Event
@@ -59,7 +59,7 @@ class Sender:
     async def step(self) -> bool:
         """Deliver some of what is due; False if nothing is. StoreUnavailable."""
         claimed = await self._queue.claim(TOGETHER)
-        await asyncio.gather(*map(self._deliver, claimed))
+        await gather_bounded(map(self._deliver, claimed), TOGETHER)
         waiting, _ = await self._queue.counts()
         self._metrics.set("gateway_notifications_waiting", (), float(waiting))
         return bool(claimed)
@@ -80,7 +80,10 @@ class Sender:
         except (DatabaseUnavailable, DatabaseRefused) as error:
             await self._finish(delivery, Attempt(problem=error.message))
             return
-        await self._queue.done(delivery, instead=[f"owner:{owner}" for owner in owners])
+        dropped = await self._queue.done(delivery, instead=[f"owner:{owner}" for owner in owners])
+        if dropped:
+            gateway_log.error("the queue of events is full: %d old deliveries were dropped", dropped)
+            self._metrics.inc("gateway_notifications", (delivery.event.type, "any", "dropped"), dropped)
 
     async def _attempt(self, delivery: Delivery) -> Attempt:
         kind, _, name = delivery.channel.partition(":")
@@ -100,7 +103,7 @@ class Sender:
 
     async def _send_mail(self, mail: Mail, address: str, event: Event) -> Attempt:
         sent = await mail.send(address, *message_of(event))
-        return Attempt() if sent.is_sent else Attempt(problem=sent.problem)
+        return Attempt() if sent.is_sent else Attempt(problem=sent.problem, is_final=sent.is_final)
 
     async def _finish(self, delivery: Delivery, attempt: Attempt) -> None:
         event = delivery.event

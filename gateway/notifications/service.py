@@ -20,7 +20,7 @@ from gateway.notifications.account_watch import STEP, AccountWatch
 from gateway.notifications.gateway_watch import GatewayWatch, RefusedWatch
 from gateway.notifications.mailing import Mail
 from gateway.notifications.notifier import Notifier
-from gateway.notifications.owners import Owners
+from gateway.notifications.owners import AccountOwners
 from gateway.notifications.queue import Queue
 from gateway.notifications.sender import Sender
 from gateway.notifications.webhook import Webhook
@@ -68,7 +68,7 @@ class Notifications:
             keep=notify.keep_trying,
             webhook=self._webhook,
             mail=mail if settings.mail.host else None,
-            owners=Owners(open_database, sql) if notify.owners else None,
+            owners=AccountOwners(open_database, sql) if notify.owners else None,
         )
         self._failing: set[str] = set()
 

@@ -21,6 +21,7 @@ from gateway.schemas.chat_response import (
     FunctionCall,
     ToolCall,
     ToolCallDelta,
+    later_reason,
 )
 
 MAX_CHUNKS = 2_000_000  # a limit for an endless stream; more than any model writes
@@ -77,7 +78,7 @@ class _ChoiceFold:
         self._keep_last(delta)
         if part.logprobs:
             self.logprobs.append(part.logprobs)
-        self.finish_reason = part.finish_reason or self.finish_reason
+        self.finish_reason = later_reason(self.finish_reason, part.finish_reason)
 
     def _keep_last(self, delta: Delta) -> None:
         for name in ("audio", "annotations", "reasoning_details", "thinking_blocks", "images"):

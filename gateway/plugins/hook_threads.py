@@ -85,6 +85,8 @@ class HookThreads:
         self._settled = [(self._thread(call.plugin), call) for call in plugins.hook_calls("call_settled")]
         self._shutdown = [(self._thread(call.plugin), call) for call in plugins.hook_calls("shutdown")]
         self._warnings = WarningLimit()
+        for thread, _ in self._settled:
+            on_lost(thread.plugin, 0)  # its counter begins
 
     def _thread(self, plugin: str) -> HookThread:
         thread = self._threads.get(plugin)

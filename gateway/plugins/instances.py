@@ -19,10 +19,9 @@ from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError, SettingsProblem, suggestion
 from gateway.http_client.upstream import Upstream
 from gateway.log import gateway_log, redact
-from gateway.plugins.isolation import is_plugin_error
+from gateway.plugins.isolation import START_WITHIN, end_within, is_plugin_error
 from gateway.plugins.loader import Plugins
 from gateway.plugins.provider import Provider
-from gateway.plugins.time_limit import START_WITHIN, end_within
 
 
 class Instances(Struct):
@@ -73,7 +72,7 @@ async def build_providers(
             gateway_log.error("provider %s is out of service: proxy: %s", name, error)
             continue
         for number, options in enumerate(credentials):
-            label = name if len(credentials) == 1 else f"{name}#{number}"
+            label = name if len(credentials) == 1 else f"{name}#{number + 1}"
             instance = await _instance(provider, options, way, label=label, failures=made.failures)
             if instance is not None:
                 made.instances.setdefault(name, {})[number] = instance

@@ -29,6 +29,7 @@ from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest
 from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest
+from gateway.schemas.native_request import AcceptedFields
 from gateway.schemas.speech import SpeechChunk, SpeechRequest
 from gateway.schemas.transcription import Transcript, TranscriptEvent, TranscriptionRequest
 
@@ -49,6 +50,7 @@ class Target(Struct, frozen=True):
 class Provider:
     """Base of every provider: a name, typed options, and the HTTP client for the upstream."""
 
+    #: The value of `plugin` in the configuration.
     name: ClassVar[str] = ""
     #: Fields that the gateway does not know and this provider forwards, on every endpoint; "*" for any. An instance may
     #: have its own.
@@ -60,8 +62,8 @@ class Provider:
         """The keys this provider reads under [providers.NAME], besides `plugin`."""
 
     def __init__(self, options: Any, upstream: Upstream) -> None:
-        self.options = options
-        self.upstream = upstream
+        self.options = options  # an instance of `Options`, decoded from the configuration
+        self.upstream = upstream  # sends requests, through the provider's `proxy` if it has one
 
     async def start(self) -> None:
         """Open resources; called once before the port opens. An exception takes the provider out of service."""
@@ -75,6 +77,8 @@ class Chat(abc.ABC):
 
     #: Fields of `ChatRequest` that this provider supports, and unknown ones ("*": any); None means all known ones.
     chat_fields: ClassVar[frozenset[str] | None] = None
+    #: Whether the gateway names the session of a call in `prompt_cache_key`, if the caller has not sent this field.
+    takes_cache_key: bool = False
     #: The field in which the gateway sends its own output limit.
     limit_field: str = "max_tokens"
 
@@ -84,6 +88,13 @@ class Chat(abc.ABC):
         Money is held for it. A provider never sends a higher one, so one whose API demands a limit overrides this.
         """
         return request.max_output
+
+    def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
+        """What this upstream takes of a request in `dialect` ("responses", "messages", "gemini"); None for nothing.
+
+        With an answer, `request.native` has the fields to forward, and the chunks may be `NativeChunk`s.
+        """
+        return None
 
     @abc.abstractmethod
     def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:

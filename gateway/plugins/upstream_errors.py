@@ -1,8 +1,9 @@
 """Maps an upstream's error to a typed error of the gateway, for every provider.
 
 The table is in docs/errors.md, "The provider". `raise_for_status` reads a status and a body of any known shape.
-`error_of_document` reads an `error` inside a 200 answer or an event stream. The class of the error decides whether
-another target may be tried. Sharp edge: only errors about the caller's request carry the upstream's message, without
+`error_of_document` reads an `error` inside a 200 answer or an event stream. A provider whose vendor has a shape of its
+own gives them the message and the pause that it has read. The class of the error decides whether another target may be
+tried. Sharp edge: only errors about the caller's request carry the upstream's message, without
 addresses and keys. For errors about the operator's account, status and code go into `detail`, for the log.
 """
 
@@ -43,13 +44,18 @@ MAX_WAIT = 86_400.0  # seconds; a longer Retry-After is ignored
 
 # The order matters if a text matches twice: an overflow is often also called an invalid request.
 _CONTEXT = re.compile(
-    r"context[ _](length|limit|window)|maximum context|prompt is too long|input is too long|too many (input )?tokens"
-    r"|exceeds? the (maximum|max|available) (number of )?(input )?tokens|longer than the model",
+    r"context[ _-]?(length|limit|window|size)|maximum context|maximum (prompt|input|model) length"
+    r"|(prompt|input|messages) (is|are) too long|length of all messages is too long|too many (input )?tokens"
+    r"|exceeds? the (maximum|max|available|configured) (number of |limit of )?(\d+ )?(input )?tokens"
+    r"|longer than the (model|maximum)|model token limit|token count of \d+ exceeds|prompt exceeds max"
+    r"|max_prompt_tokens_exceeded|tokens_limit_reached|max size: \d+ tokens|range of input length"
+    r"|tokens \+ .{0,40}must be <=|reduce the length of (the|your) (messages|prompt|input)",
     re.IGNORECASE,
 )
 _FILTER = re.compile(
     r"content[ _]?filter|content[ _]management|content[ _]policy|responsible[ _]?ai|moderation[ _]blocked"
-    r"|requires moderation|safety system|flagged",
+    r"|requires moderation|safety system|flagged|data[ _]?inspection|inappropriate content|sensitive content"
+    r"|new_sensitive",
     re.IGNORECASE,
 )
 _CREDIT = re.compile(
@@ -62,6 +68,11 @@ _RATE = re.compile(r"rate[ _]?limit|too many requests|slow[ _]down|resource[ _]e
 _TIME = re.compile(r"time[d ]?[ _-]?out", re.IGNORECASE)
 _AUTH = re.compile(r"authentication|invalid[ _]api[ _]?key|permission[ _]denied|unauthori[sz]ed", re.IGNORECASE)
 _INVALID = re.compile(r"invalid[ _]?request|bad[ _]?request|validation|invalid[ _]argument|unsupported", re.IGNORECASE)
+
+# What an upstream quotes is the caller's: a tool called `billing` must not look like an account without money.
+_QUOTED_NAME = re.compile(r"(?<![\w:])(?<!: )(['\"`])[^\s'\"`]{1,128}\1(?!\w)")
+_QUOTE = re.compile(r"(?<!\w)['\"`]")
+_NESTED = re.compile(r"\{\s*\\?['\"]")  # the document of another upstream, inside a message
 
 _PARAM = re.compile(r"[A-Za-z_][\w.\[\]-]{0,99}")
 _REQUEST_ID = re.compile(r"[\w.:/=+-]{1,100}", re.ASCII)
@@ -77,33 +88,60 @@ class Complaint(Struct, frozen=True):
     status: int = 0  # a status inside the document, when there is one
 
 
-async def raise_for_status(answer: Answer, hidden: Sequence[str] = ()) -> None:
-    """Raise the typed error unless the answer is a success; `hidden` texts, such as the key in use, are removed."""
-    if answer.status != 200:
-        raise error_of_answer(answer.status, answer.headers, await error_body(answer), hidden)
+async def raise_for_status(
+    answer: Answer, hidden: Sequence[str] = (), *, message: str | None = None, retry_after: float | None = None
+) -> None:
+    """Raise the typed error unless the status is 200 to 299; `hidden` texts, such as the key in use, are removed.
+
+    `message` and `retry_after` (seconds) are what the provider has read of an error in the vendor's own shape. They
+    replace those of the body and of the header Retry-After; None or "" leaves them.
+    """
+    if not 200 <= answer.status < 300:
+        body = await error_body(answer)
+        raise error_of_answer(answer.status, answer.headers, body, hidden, message=message, retry_after=retry_after)
 
 
 async def error_body(answer: Answer) -> bytes:
-    """The body of an answer with an error status, up to `MAX_BODY` bytes; empty if it does not arrive."""
+    """The body of an error status, up to 256 KiB, empty if it does not arrive; b"" for 200 to 299, whose body stays.
+
+    A body that was read can be read again, so `raise_for_status` finds it, too.
+    """
+    if 200 <= answer.status < 300:
+        return b""
     try:
         return await answer.read(limit=MAX_BODY)
     except UpstreamError:
         return b""  # the status is enough
 
 
-def error_of_answer(status: int, headers: Mapping[str, str], body: bytes, hidden: Sequence[str] = ()) -> GatewayError:
-    """The typed error for an answer with an error status."""
+def error_of_answer(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    hidden: Sequence[str] = (),
+    *,
+    message: str | None = None,
+    retry_after: float | None = None,
+) -> GatewayError:
+    """The typed error for an answer with an error status; `message` and `retry_after` are as in `raise_for_status`."""
     for text in filter(None, hidden):
         body = body.replace(text.encode(), REMOVED.encode())
-    error = _typed(status, _without(hidden, _parse(body)), retry_after=wait_asked(headers))
+    complaint = _parse(body)
+    if message:
+        complaint = msgspec.structs.replace(complaint, message=message)
+    error = _typed(status, _without(hidden, complaint), retry_after=_wait(retry_after) or wait_asked(headers))
     error.upstream_request_id = request_id_of(headers)
     return error
 
 
-def error_of_document(error: Any, hidden: Sequence[str] = ()) -> GatewayError:
-    """The typed error for the value of a top-level `error`, an object or a text, in an answer of status 200."""
+def error_of_document(error: Any, hidden: Sequence[str] = (), *, retry_after: float | None = None) -> GatewayError:
+    """The typed error for the value of a top-level `error`, an object or a text, in an answer of status 200.
+
+    Of an object, `message`, `code`, `type`, `param` and `status` (of HTTP) are read, so an error in the vendor's own
+    shape can be given in these words. `retry_after` is the pause that the vendor asks for, in seconds.
+    """
     complaint = _without(hidden, _complaint(error))
-    return _typed(complaint.status or _status_of_text(complaint), complaint, retry_after=None)
+    return _typed(complaint.status or _status_of_text(complaint), complaint, retry_after=_wait(retry_after))
 
 
 def request_id_of(headers: Mapping[str, str]) -> str:
@@ -146,9 +184,14 @@ def wait_asked(headers: Mapping[str, str]) -> float | None:
             wait = float(text) * scale
         except ValueError:
             wait = _until(text)
-        if 0 < wait <= MAX_WAIT:
-            return wait
+        if (asked := _wait(wait)) is not None:
+            return asked
     return None
+
+
+def _wait(seconds: float | None) -> float | None:
+    """A pause that an upstream may ask for; None for any other value."""
+    return seconds if seconds is not None and 0 < seconds <= MAX_WAIT else None
 
 
 def _until(date: str) -> float:
@@ -159,11 +202,13 @@ def _until(date: str) -> float:
 
 
 def _typed(status: int, complaint: Complaint, *, retry_after: float | None) -> GatewayError:
-    words = f"{complaint.code} {complaint.message}"
+    words = f"{complaint.code} {_QUOTED_NAME.sub('', complaint.message)}"
     # Only its code and type: the upstream's message may quote the prompt, which must not be logged.
     detail = clean(f"upstream status {status}: {complaint.code}").rstrip(": ")
-    if status in {400, 403, 422} and (error := _about_the_request(complaint, words, detail)):
+    if status in {400, 403, 413, 422, 500} and (error := _about_the_request(status, complaint, words, detail)):
         return error
+    if status == 400:
+        words = f"{complaint.code} {_before_quotes(complaint.message)}"
     if status == 402 or (status in {400, 401, 403, 429} and _CREDIT.search(words)):
         return UpstreamOverloaded(
             "The model provider is not available",
@@ -185,13 +230,21 @@ def _typed(status: int, complaint: Complaint, *, retry_after: float | None) -> G
     return kind(detail=detail)
 
 
-def _about_the_request(complaint: Complaint, words: str, detail: str) -> GatewayError | None:
+def _before_quotes(message: str) -> str:
+    """The message up to the first thing that it quotes; whole if that is the error of a further upstream."""
+    quote, nested = _QUOTE.search(message), _NESTED.search(message)
+    if quote is None or (nested is not None and nested.start() < quote.start()):
+        return _QUOTED_NAME.sub("", message)
+    return message[: quote.start()]
+
+
+def _about_the_request(status: int, complaint: Complaint, words: str, detail: str) -> GatewayError | None:
     """The error about the caller's request, if the upstream names one; else None."""
     if _CONTEXT.search(words):
         return ContextLengthExceeded(
             clean(complaint.message) or "The prompt is too long for the model", param="messages", detail=detail
         )
-    if _FILTER.search(words):
+    if status in {400, 403, 422} and _FILTER.search(words):
         return ContentFiltered(param="messages", detail=detail)
     return None
 
@@ -219,7 +272,7 @@ _STATUS_BY_TEXT: tuple[tuple[re.Pattern[str], int], ...] = (
 
 def _status_of_text(complaint: Complaint) -> int:
     """The HTTP status for an error without one; 500 if its text matches nothing."""
-    for text in (complaint.code, complaint.message):
+    for text in (complaint.code, _QUOTED_NAME.sub("", complaint.message)):
         for pattern, status in _STATUS_BY_TEXT:
             if pattern.search(text):
                 return status
@@ -243,7 +296,7 @@ def _parse(body: bytes) -> Complaint:
     return _complaint(document)
 
 
-_MESSAGES = ("message", "detail", "msg", "err_msg", "error")
+_MESSAGES = ("message", "detail", "msg", "err_msg", "status_msg", "error_msg", "error")
 
 
 def _complaint(value: Any) -> Complaint:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gateway.errors.attempt_answer import CANCELLED, MOST_ANSWERS, AttemptAnswer, code_of, outcome_code
-from gateway.http_client.send_state import Awaited, SendState
+from gateway.http_client.send_state import PendingAnswer, SendState
 from gateway.routing.router import Candidate
 
 _OPEN = ""  # the code of an attempt that was cancelled before any other had answered
@@ -92,13 +92,15 @@ def _closed(noted: tuple[AttemptAnswer, ...], code: str) -> tuple[AttemptAnswer,
 
 
 def _note(
-    state: SendState, candidate: Candidate, code: str, heard: Sequence[Awaited], *, since: float, begun: float
+    state: SendState, candidate: Candidate, code: str, heard: Sequence[PendingAnswer], *, since: float, begun: float
 ) -> None:
     if len(state.failures) < MOST_ANSWERS:
         state.failures = (*state.failures, _answer(candidate, code, heard, since=since, begun=begun))
 
 
-def _answer(candidate: Candidate, code: str, heard: Sequence[Awaited], *, since: float, begun: float) -> AttemptAnswer:
+def _answer(
+    candidate: Candidate, code: str, heard: Sequence[PendingAnswer], *, since: float, begun: float
+) -> AttemptAnswer:
     status = next((one.status for one in reversed(heard) if one.status and one.heard >= since), 0)
     seconds = time.monotonic() - begun
     return AttemptAnswer.of(candidate.target.provider, candidate.model.name, code, status=status, seconds=seconds)

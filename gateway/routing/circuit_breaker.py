@@ -40,8 +40,21 @@ class CircuitKey(Struct, frozen=True):
     model: str = ""
     capability: str = ""
 
+    @property
+    def number(self) -> int:
+        """The number of the credential as it is shown everywhere: from 1; 0 for all of them."""
+        return self.credential + 1
+
+    @property
+    def field(self) -> str:
+        """Its name in the store, which all releases share: credentials count from 0 there."""
+        return self._text(self.credential)
+
     def __str__(self) -> str:
-        credential = f"#{self.credential}" if self.credential >= 0 else ""
+        return self._text(self.number or -1)
+
+    def _text(self, number: int) -> str:
+        credential = f"#{number}" if number >= 0 else ""
         capability = f" ({self.capability})" if self.capability else ""
         return f"{self.provider}{credential}" + (f"/{self.model}{capability}" if self.model else "")
 

@@ -29,6 +29,7 @@ class CircuitRegistry:
         self._metrics = metrics
         self._circuits: dict[CircuitKey, Circuit] = {}
         self._open: dict[CircuitKey, str] = {}
+        self.changes = 0  # of open circuits, since the start
 
     @property
     def all_closed(self) -> bool:
@@ -39,6 +40,10 @@ class CircuitRegistry:
         """The circuit of a target, below those of its credential and of its provider."""
         own = self._find(CircuitKey(provider, credential), self._find(CircuitKey(provider), None))
         return self._find(CircuitKey(provider, credential, model, capability), own)
+
+    def open_targets(self) -> set[CircuitKey]:
+        """What is open: providers, credentials, and targets without their capability, which is open if any of it is."""
+        return {structs.replace(key, capability="") for key in self._open}
 
     def provider(self, name: str) -> Circuit:
         """The circuit of all that a provider serves: it opens when the plugin's code keeps blocking the loop."""
@@ -127,6 +132,7 @@ class CircuitRegistry:
         before = self._open.get(key)
         if before == cause:
             return
+        self.changes += 1
         if before is not None:
             del self._open[key]
             self._show(key, before)
@@ -140,7 +146,7 @@ class CircuitRegistry:
         is_open = any(
             other == cause and structs.replace(one, capability="") == target for one, other in self._open.items()
         )
-        labels = (key.model, key.provider, str(max(key.credential, 0)), cause)
+        labels = (key.model, key.provider, str(key.number), cause)
         self._metrics.set("gateway_targets_open", labels, float(is_open))
 
 

@@ -15,16 +15,19 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Raw, Struct, structs
 
-from gateway.errors import BadRequest, GatewayError
+from gateway.errors import BadRequest, GatewayError, UnsupportedParameter
 from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Transcription
 from gateway.routing.router import Candidate
+from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.forbidden import header_name
+from gateway.schemas.native_request import RESPONSES, NativeRequest
 from gateway.schemas.request_fields import RequestFields
 
 R = TypeVar("R", bound=RequestFields)
 
+CACHE_KEY = "prompt_cache_key"
 UNKNOWN = "*"  # among the fields that a provider supports: fields that the wire schema does not define
 
 #: The attribute in which a provider names the fields it supports, by capability.
@@ -56,10 +59,12 @@ def adapt(
     *,
     unknown_params: str,
     check: Callable[[R, Candidate], None] | None = None,
+    cache_key: str = "",
 ) -> list[Adapted[R]]:
     """The candidates that support the request, each with its version of it; raises BadRequest when none does.
 
     `check` raises a BadRequest for limits of a provider that are not fields: a format, a form of the input.
+    `cache_key` is the name of the session for upstreams that take one; empty for a call without a session.
     """
     adapted: list[Adapted[R]] = []
     refusal: BadRequest | None = None
@@ -75,12 +80,50 @@ def adapt(
                 refusal = refusal or error
         if not adapted and refusal is not None:
             raise refusal
-        return adapted
+        return [with_cache_key(one, cache_key) for one in adapted] if cache_key else adapted
     finally:
         del refusal  # its traceback refers to this frame, a cycle that would keep the request in memory
 
 
+def with_cache_key(adapted: Adapted[R], key: str) -> Adapted[R]:
+    """The request with the name of its session, if the provider takes one and the caller has sent none."""
+    request, provider = adapted.request, adapted.candidate.provider
+    if not isinstance(request, ChatRequest) or not isinstance(provider, Chat) or not provider.takes_cache_key:
+        return adapted
+    native = request.native
+    if request.prompt_cache_key is not None or (native is not None and native.dialect != RESPONSES):
+        return adapted
+    field = {CACHE_KEY: Raw(b'"%b"' % key.encode())}
+    if native is not None:
+        if CACHE_KEY not in native.fields:
+            native = structs.replace(native, fields={**native.fields, **field})
+        named = structs.replace(request, native=native)
+    else:
+        named = structs.replace(request, fields={**request.fields, **field}, prompt_cache_key=key)
+    return structs.replace(adapted, request=named)
+
+
+def _adapt_native(request: R, candidate: Candidate, native: NativeRequest) -> Adapted[R] | None:
+    """The request for a candidate that takes the dialect in which it was sent; None for any other candidate."""
+    provider = candidate.provider
+    accepted = provider.accepted_fields(native.dialect, candidate.target) if isinstance(provider, Chat) else None
+    if accepted is None:
+        return None
+    if candidate.model.unsupported_params:
+        accepted = structs.replace(accepted, fields=accepted.fields - candidate.model.unsupported_params)
+    left = native.accepted_by(accepted)
+    return Adapted(candidate, structs.replace(request, native=left), tuple(map(header_name, left.dropped)))
+
+
 def _adapt_one(request: R, candidate: Candidate, honoured: frozenset[str] | None, unknown_params: str) -> Adapted[R]:
+    native: NativeRequest | None = getattr(request, "native", None)
+    if native is not None:
+        adapted = _adapt_native(request, candidate, native)
+        if adapted is not None:
+            return adapted
+        if native.only_native:
+            text = f"This model does not support this value of '{native.only_native}'."
+            raise UnsupportedParameter(text, param=native.only_native)
     unsupported = candidate.model.unsupported_params
     if honoured is None and not unsupported and not request.extra:
         return Adapted(candidate, request, request.dropped)

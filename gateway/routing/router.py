@@ -1,4 +1,4 @@
-"""Model and capability to an ordered list of candidates: by strategy, then the fallbacks, without open circuits.
+"""Model and capability to an ordered list of candidates: by session or strategy, then fallbacks; no open circuits.
 
 `Router.resolve(model, Chat)` returns every candidate for the call, best first. The router only orders them; the
 dispatcher tries them and handles failures. The credentials of one target follow each other, and each call begins with
@@ -7,10 +7,12 @@ another one.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import count
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from typing import TypeVar
 
 from msgspec import Struct
@@ -21,12 +23,14 @@ from gateway.catalog import Catalog, Model, WeightedTarget
 from gateway.metrics import Metrics
 from gateway.plugins.provider import CAPABILITIES, Provider, Target, capability_name
 from gateway.routing.accepted_limit import AcceptedLimit
+from gateway.routing.affinity import by_affinity, place_of
 from gateway.routing.circuit_breaker import Circuit, CircuitKey
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.hidden_reasoning import HiddenReasoning, HiddenReasoningTargets
 
 T = TypeVar("T")
 
+SLICE = 0.002  # seconds of making groups in one turn of the loop
 AT_LEAST = 1.0  # seconds of Retry-After, also while a probe runs: SDKs obey even a millisecond
 
 
@@ -40,6 +44,8 @@ class Candidate(Struct, frozen=True):
     reasoning: HiddenReasoning
     limits: AcceptedLimit
     costs: tuple[Price, ...] = ()  # what the operator pays for its calls
+    place: bytes = b""  # its name in `affinity`
+    weight: float = 1.0  # its part of the target's weight
 
 
 class TargetGroup:
@@ -81,7 +87,9 @@ class Router:
         health: CircuitRegistry | None = None,
         reasoning: HiddenReasoningTargets | None = None,
         rng: random.Random | None = None,
+        makes_groups: bool = True,
     ) -> None:
+        """Without `makes_groups`, `make_groups` is to be awaited before the first call."""
         self.catalog = catalog
         self.health = health or CircuitRegistry(Metrics())
         self._reasoning = reasoning or HiddenReasoningTargets()
@@ -95,10 +103,23 @@ class Router:
             for item in model.targets
             for credential in providers.get(item.target.provider, ())
         )
-        self._make_groups()
+        if makes_groups:
+            for _ in self._make_groups():
+                pass
 
-    def resolve(self, model: Model, capability: type) -> list[Candidate]:
-        """Candidates in the order to try them; UnsupportedParameter when none has the capability."""
+    async def make_groups(self) -> None:
+        """Make the groups of all models, in pieces between which the event loop does other work."""
+        ends = time.monotonic() + SLICE
+        for _ in self._make_groups():
+            if time.monotonic() > ends:
+                await asyncio.sleep(0)
+                ends = time.monotonic() + SLICE
+
+    def resolve(self, model: Model, capability: type, session: str = "") -> list[Candidate]:
+        """Candidates in the order to try them; UnsupportedParameter when none has the capability.
+
+        `session` names the session and its account; empty for a call without one.
+        """
         key = (model.name, capability)
         all_closed = self.health.all_closed
         if all_closed:
@@ -108,8 +129,7 @@ class Router:
         ordered = [
             candidate
             for name in (model.name, *model.fallbacks)
-            for group in self._ordered(name, capability)
-            for candidate in group.in_turn()
+            for candidate in self._of_model(name, capability, session)
         ]
         if not ordered:
             self._refuse(model)
@@ -137,8 +157,18 @@ class Router:
     def _is_served(self, model: Model) -> bool:
         return any(self._providers.get(item.target.provider) for item in model.targets)
 
-    def _ordered(self, name: str, capability: type) -> list[TargetGroup]:
+    def _of_model(self, name: str, capability: type, session: str) -> Iterable[Candidate]:
         groups = self._capable(name, capability)
+        if session and groups:
+            model = self.catalog.models[self.catalog.aliases.get(name, name)]
+            if model.affinity == "session":
+                key, parts = session.encode(), [group.candidates for group in groups]
+                if model.strategy != "in_order":  # otherwise the operator's order of targets stays
+                    parts = [list(chain.from_iterable(parts))]
+                return [one for part in parts for one in (by_affinity(part, key) if len(part) > 1 else part)]
+        return [candidate for group in self._ordered(name, groups) for candidate in group.in_turn()]
+
+    def _ordered(self, name: str, groups: list[TargetGroup]) -> list[TargetGroup]:
         if len(groups) < 2:
             return groups
         strategy = self.catalog.models[self.catalog.aliases.get(name, name)].strategy
@@ -161,19 +191,31 @@ class Router:
             self._groups[name, capability] = found
         return found
 
-    def _make_groups(self) -> None:
-        """Make the groups of every model now, so that events of other workers find their circuits."""
+    def _make_groups(self) -> Iterator[None]:
+        """Make the groups of one model after the other, so that events of other workers find their circuits."""
         for model in self.catalog.models.values():
             for endpoint in model.endpoints:
                 if endpoint in CAPABILITIES:
                     self._capable(model.name, CAPABILITIES[endpoint])
+            yield
 
     def _groups_of(self, model: Model, capability: type) -> list[TargetGroup]:
-        groups = (self._group(item, model, capability) for item in model.targets)
-        return [group for group in groups if group.candidates]
+        found: list[TargetGroup] = []
+        numbers: Counter[tuple[str, str]] = Counter()
+        for item in model.targets:
+            name = (item.target.provider, item.target.model)
+            found.append(self._group(item, model, capability, numbers[name]))
+            numbers[name] += 1
+        return [group for group in found if group.candidates]
 
-    def _group(self, item: WeightedTarget, model: Model, capability: type) -> TargetGroup:
+    def _group(self, item: WeightedTarget, model: Model, capability: type, same: int) -> TargetGroup:
+        """`same`: how many targets before it have the same names."""
         target, limits = item.target, AcceptedLimit()
+        able = {
+            number: provider
+            for number, provider in self._providers.get(target.provider, {}).items()
+            if isinstance(provider, capability)
+        }
         candidates = [
             Candidate(
                 provider,
@@ -183,9 +225,10 @@ class Router:
                 self._reasoning.of(model, target),
                 limits,
                 item.costs,
+                place_of(target.provider, target.model, number, same),
+                item.weight / len(able),
             )
-            for number, provider in self._providers.get(target.provider, {}).items()
-            if isinstance(provider, capability)
+            for number, provider in able.items()
         ]
         return TargetGroup(candidates, item.weight)
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gateway.inference.active_calls import ActiveCalls
 from gateway.inference.running_calls import CallQuery, RunningCall, describe, list_running
-from gateway.runtime.local_requests import CANCEL, LIST
+from gateway.runtime.local_socket import CANCEL, LIST
 from gateway.runtime.questions import Question
 
 

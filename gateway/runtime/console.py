@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from gateway import log
-from gateway.admin.services import AdminServices
+from gateway.admin.machines import EVERY
 from gateway.admin_api.api import AdminApi
 from gateway.admin_api.authentication import Authentication
 from gateway.admin_api.server import AdminServer
@@ -25,15 +25,20 @@ from gateway.console.handler import console_rules
 from gateway.console.site import Site
 from gateway.errors import GatewayError
 from gateway.log import gateway_log
+from gateway.metrics import Metrics
 from gateway.runtime import helper
+from gateway.runtime.client_limits import console_limits
+from gateway.runtime.connection_report import ConnectionReport
 from gateway.runtime.console_calls import ConsoleCalls
 from gateway.runtime.console_requests import LocalRequests
 from gateway.runtime.helper import Helper
 from gateway.runtime.helper_process import HelperBriefing
+from gateway.runtime.interpreter import switch_threads_often
 from gateway.runtime.ipc import Message
 from gateway.runtime.local_socket import LocalServer
 from gateway.runtime.pid_file import ask_reload
 from gateway.runtime.questions import Questions
+from gateway.services.services import AdminServices
 from gateway.store import Store, StoreSetupError
 
 
@@ -44,32 +49,45 @@ class Console:
         self._helper = Helper(channel, self._receive)
         self._listener = listener
         self._questions = Questions(self._helper.send)  # to the supervisor
+        self._metrics = Metrics()
         self._services: AdminServices | None = None
-        self._early_reload: bytes | None = None  # that arrived before the services were made
+        self._newest: bytes | None = None  # configuration of the reloads that have arrived
+        self._one_reload = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()  # reloads
 
     async def run(self) -> None:
         """Serve until SIGTERM."""
         await self._helper.run(self._serve)
 
     async def _serve(self, briefing: HelperBriefing, store: Store) -> None:
+        switch_threads_often()  # beside a reload, and other work in threads
         settings = briefing.configuration.settings()
-        services = AdminServices(settings, store, ConsoleCalls(self._questions), ask_reload=ask_reload)
+        calls = ConsoleCalls(self._questions)
+        services = AdminServices(settings, store, calls, ask_reload=ask_reload, metrics=self._metrics)
         self._begin(services)
         site = Site(services) if settings.console.pages else None
         pages = console_rules(site) if site is not None else ()
-        server = AdminServer(AdminApi(services, Authentication(services)), pages=pages)
-        server.start(self._listener)
+        limits = console_limits(settings)
+        server = AdminServer(
+            AdminApi(services, Authentication(services)),
+            pages=pages,
+            limits=limits,
+            on_full=ConnectionReport(self._metrics, limits.max_connections, "console"),
+        )
+        await server.start(self._listener)
         requests = LocalRequests(services)
         local = await _open_local(settings.data_dir, requests)
-        reporting = asyncio.create_task(self._helper.report_forever(lambda: self._helper.send("alive")))
+        reporting = asyncio.create_task(self._helper.report_forever(lambda: self._helper.report(self._metrics)))
         opening = asyncio.create_task(_open_database(services))
+        looking = asyncio.create_task(_look_at_machines(services))
         await self._helper.stop.wait()
-        for task in (reporting, opening):
+        tasks = {reporting, opening, looking, *self._tasks}
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(reporting, opening, return_exceptions=True)
+        await asyncio.wait(tasks)
         await server.close()
         if site is not None:
-            site.access_log.flush()
+            site.surface.access_log.flush()
         await local.close()
         requests.close()
         await services.close()
@@ -77,26 +95,35 @@ class Console:
     def _begin(self, services: AdminServices) -> None:
         """Apply reloads from now on, and the one that arrived last."""
         self._services = services
-        if self._early_reload is not None:
-            self._reload(services, self._early_reload)
+        if self._newest is not None:
+            self._start_reload(services, self._newest)
 
     def _receive(self, message: Message) -> None:
         if message.name == "reload":
-            if self._services is None:
-                self._early_reload = message.payload
-            else:
-                self._reload(self._services, message.payload)
+            self._newest = message.payload
+            if self._services is not None:
+                self._start_reload(self._services, message.payload)
         elif message.name == "answer":
             self._questions.receive(message.payload)
 
-    def _reload(self, services: AdminServices, payload: bytes) -> None:
-        try:
-            settings = msgspec.msgpack.decode(payload, type=Configuration).settings()
-        except SettingsError as error:
-            gateway_log.error("the console keeps the old configuration: %s", error)
-            return
-        services.use(settings)
-        log.set_level(settings.log.level)
+    def _start_reload(self, services: AdminServices, payload: bytes) -> None:
+        task = asyncio.get_running_loop().create_task(self._reload(services, payload))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reload(self, services: AdminServices, payload: bytes) -> None:
+        """Use a configuration, unless a newer one arrives before its turn."""
+        async with self._one_reload:
+            if payload is not self._newest:
+                return
+            try:
+                # 2 s at 5,000 models, in which pages and the admin API answer.
+                settings = await asyncio.to_thread(msgspec.msgpack.decode(payload, type=Configuration).settings)
+            except SettingsError as error:
+                gateway_log.error("the console keeps the old configuration: %s", error)
+                return
+            services.use(settings)
+            log.set_level(settings.log.level)
 
 
 async def _open_database(services: AdminServices) -> None:
@@ -109,6 +136,13 @@ async def _open_database(services: AdminServices) -> None:
             gateway_log.info("%s", first_operator(settings))
     except GatewayError as error:
         gateway_log.error("the console cannot use the database yet: %s %s", error.message, error.log_text())
+
+
+async def _look_at_machines(services: AdminServices) -> None:
+    """Keep the list of machines for the banner of the pages."""
+    while True:
+        await services.machines.refresh()
+        await asyncio.sleep(EVERY)
 
 
 def first_operator(settings: Settings) -> str:

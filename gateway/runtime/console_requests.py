@@ -5,16 +5,15 @@ from __future__ import annotations
 import msgspec
 
 from gateway.admin.actor import command_line
-from gateway.admin.key_receipt import key_receipt
-from gateway.admin.key_usage import key_usage
-from gateway.admin.reports import Reports
 from gateway.admin.running_calls import call_form
-from gateway.admin.services import AdminServices
 from gateway.admin.transactions import Transactions
 from gateway.errors import NotFound
 from gateway.history.sql_thread import SqlThread
 from gateway.history.usage_question import ReceiptQuestion, UsageQuestion
-from gateway.runtime.local_requests import CANCEL, LIST, RECEIPT, USAGE, CallsRequest
+from gateway.reports.key_usage import key_receipt, key_usage
+from gateway.reports.reports import Reports
+from gateway.runtime.local_socket import CANCEL, LIST, RECEIPT, USAGE, CallsRequest
+from gateway.services.services import AdminServices
 
 
 class LocalRequests:
@@ -41,7 +40,13 @@ class LocalRequests:
         if name == CANCEL:
             return msgspec.json.encode(call_form(await calls.cancel(actor, request.request_id)))
         found = await calls.list(actor, account=request.account, limit=request.limit)
-        return msgspec.json.encode({"data": [call_form(one) for one in found.calls], "silent_workers": found.silent})
+        return msgspec.json.encode(
+            {
+                "data": [call_form(one) for one in found.calls],
+                "silent_workers": found.silent,
+                "silent_machines": found.silent_machines,
+            }
+        )
 
     def close(self) -> None:
         """End the thread."""

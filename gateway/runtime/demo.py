@@ -66,10 +66,10 @@ async def announce(settings: Settings, store: Store, pepper: bytes, *, base_url:
 async def _furnish(settings: Settings, store: Store) -> str:
     """The text with the link; empty if the database cannot be used."""
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs its plugins when it is imported
-    from gateway.runtime.demo_site import furnish  # loads SQLAlchemy, which only the demo needs in this process
+    from gateway.runtime.demo_site import fill_demo  # loads SQLAlchemy, which only the demo needs in this process
 
     try:
-        link = await furnish(settings, store)
+        link = await fill_demo(settings, store)
     except GatewayError as error:
         gateway_log.error("the demo has no link to the console: %s %s", error.message, error.log_text())
         return ""

@@ -16,9 +16,9 @@ from gateway.billing.usage import ImageCount, Usage
 DAYS = 7
 LATEST = timedelta(minutes=2)  # before now, so that no invented call is later than a real one
 FAILURES = ("upstream_timeout", "upstream_error", "slow_down")
-FAILED = 0.02  # of the calls
+FAILED = 50  # of so many calls of a key one fails
 CHATS = ("fake-chat", "fake-writer")
-LEFT = 0.01  # of the chats, whose client leaves early
+LEFT = 100  # of so many calls of a key one has a client that leaves early, if it is a chat
 LONG_PROMPT = Usage(in_text=96_400, out_text=1_850)  # of one chat, which costs more than expected
 LONG_PROMPT_BEFORE = timedelta(hours=20)
 BURSTS_BEFORE = (timedelta(days=5, hours=3), timedelta(days=2, hours=1), timedelta(hours=5))  # of a key with a limit
@@ -49,7 +49,11 @@ class Request(Struct, frozen=True):
 
 
 def requests_of(caller: Caller, now: datetime, chance: random.Random) -> Iterator[Request]:
-    """The requests of a key, in no order."""
+    """The requests of a key, in no order.
+
+    A call fails by its number and not by chance, so that each past has failed calls.
+    """
+    number = 0
     models, weights = list(caller.models), list(caller.models.values())
     for hours in range(DAYS * 24, 0, -1):
         begin = now - timedelta(hours=hours)
@@ -57,10 +61,11 @@ def requests_of(caller: Caller, now: datetime, chance: random.Random) -> Iterato
         for _ in range(int(expected + chance.random())):
             at = min(begin + timedelta(seconds=chance.uniform(0, 3600)), now - LATEST * 2)
             [model] = chance.choices(models, weights)
-            if chance.random() < FAILED:
+            number += 1
+            if number % FAILED == FAILED // 2:
                 yield Request(at, caller, model, Usage(requests=0), chance.choice(FAILURES))
             else:
-                left = model in CHATS and chance.random() < LEFT
+                left = model in CHATS and number % LEFT == LEFT // 2
                 yield Request(at, caller, model, _USAGES[model](chance), "client_closed" if left else "ok")
     if caller.user and "fake-chat" in caller.models:
         yield Request(now - LONG_PROMPT_BEFORE, caller, "fake-chat", LONG_PROMPT)

@@ -117,6 +117,7 @@ class _Walk:
         self._levels: dict[str, tuple[float, datetime]] = {}  # of the limits of keys
         self._refusals: dict[int, dict[tuple[int, str, str, str, str], int]] = {}  # by minute
         self._credit_at: datetime | None = None
+        self._chats = 0  # that were served
         self.balance = opening
         self.lines = [PastLine(_ms(begin), "open", "open", opening, _NOTE)]
 
@@ -136,7 +137,10 @@ class _Walk:
         else:
             self._pour(request)
             self.balance -= one.cost
-            self.lines.append(_line(self._settings, one, self._chance))
+            is_chat = request.model in CHATS and request.usage.requests > 0
+            self._chats += is_chat
+            is_retried = is_chat and self._chats % RETRIED == 0
+            self.lines.append(_line(self._settings, one, self._chance, is_retried=is_retried))
 
     def credit(self, at: datetime, amount: int) -> None:
         """Add a credit by the operator."""
@@ -182,13 +186,12 @@ def _price(settings: Settings, own: OwnPrice, model: str) -> Price:
     return own.of(prices[0] if prices else None)
 
 
-def _line(settings: Settings, one: _Quoted, chance: random.Random) -> PastLine:
+def _line(settings: Settings, one: _Quoted, chance: random.Random, *, is_retried: bool) -> PastLine:
     request, caller, usage = one.request, one.request.caller, one.request.usage
     is_served = usage.requests > 0
     milliseconds = int(chance.uniform(180, 400) + usage.tokens_out * chance.uniform(6, 14))
     is_chat = request.model in CHATS and is_served
     first_token = int(chance.uniform(90, 400)) if is_chat else 0
-    is_retried = is_chat and milliseconds % RETRIED == 0
     if is_retried:
         milliseconds, first_token = (time + FAILED_AFTER + PAUSE for time in (milliseconds, first_token))
     if request.outcome == "upstream_timeout":

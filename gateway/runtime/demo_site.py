@@ -12,9 +12,6 @@ from msgspec import Struct
 
 from gateway.accounts.keys import Keys
 from gateway.admin.actor import AccountRole, SiteRole, command_line
-from gateway.admin.people import People
-from gateway.admin.services import AdminServices
-from gateway.admin.sign_in_links import NewLink
 from gateway.admin.store_services import StoreServices
 from gateway.admin.user_rows import User
 from gateway.amounts import NANO
@@ -24,8 +21,11 @@ from gateway.errors import NotFound
 from gateway.ledger.backdated import open_backdated
 from gateway.ledger.price_tables import store_prices
 from gateway.ledger.refusal_counts import append_batch
+from gateway.people.people import People
+from gateway.people.sign_in_links import NewLink
 from gateway.runtime.demo_calls import DAYS, Caller
 from gateway.runtime.demo_past import Terms, past_of, prices_of
+from gateway.services.services import AdminServices
 from gateway.store import Store
 
 OPERATOR = "operator@demo.example"
@@ -110,7 +110,7 @@ ACCOUNTS = (
 )
 
 
-async def furnish(settings: Settings, store: Store) -> NewLink:
+async def fill_demo(settings: Settings, store: Store) -> NewLink:
     """Create what is missing of the demo's accounts and people; returns a link that signs in its operator.
 
     DatabaseUnavailable, DatabaseRefused; InvalidValue if the operator is disabled.
@@ -136,7 +136,8 @@ async def _user(people: People, person: Person) -> User:
     try:
         return await people.users.find(actor, person.email)
     except NotFound:
-        return await people.users.create(actor, person.email, name=person.name, role=person.role)
+        user = await people.users.create(actor, person.email, name=person.name, role=person.role)
+        return await people.users.prove(actor, user.id)  # its link signs in at each start
 
 
 async def _open(settings: Settings, services: StoreServices, account: DemoAccount, users: Mapping[str, User]) -> None:

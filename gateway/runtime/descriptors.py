@@ -44,3 +44,8 @@ def shares(limit: int, wanted_connections: int = 0) -> DescriptorShares:
     uploads = free // 8
     connections = (free - uploads) // 2
     return DescriptorShares(min(connections, wanted_connections or connections), uploads)
+
+
+def helper_connections(limit: int, wanted: int) -> int:
+    """How many client connections a process without upstreams may have: at most `wanted`, and half of what is free."""
+    return min(max(limit - RESERVED, 24) // 2, wanted)

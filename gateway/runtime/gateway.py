@@ -26,10 +26,14 @@ from gateway.inference.active_calls import ActiveCalls
 from gateway.inference.call_clock import CallClock
 from gateway.inference.disconnects import Disconnects
 from gateway.inference.idempotency import Idempotency
+from gateway.inference.media_fetching import MediaFetching
 from gateway.inference.paced_steps import PacedSteps
+from gateway.inference.sessions import SessionIds
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
+from gateway.inference.unreadable_prices import UnreadablePrices
 from gateway.ledger import Journal, Ledger
+from gateway.ledger.caller_addresses import CallerAddresses
 from gateway.ledger.import_hints import ImportHints
 from gateway.ledger.price_tables import PriceTables
 from gateway.ledger.refusal_counts import RefusalCounts
@@ -37,13 +41,14 @@ from gateway.log import AccessLog, PluginLog, gateway_log
 from gateway.metrics import Metrics
 from gateway.plugins.hook_threads import HookThreads
 from gateway.plugins.instances import build_providers
+from gateway.plugins.isolation import CLOSE_WITHIN, end_within
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.provider import Provider
-from gateway.plugins.time_limit import CLOSE_WITHIN, end_within
 from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.routing.circuit_sync import CircuitSync
 from gateway.routing.dispatcher import Dispatcher
 from gateway.routing.hidden_reasoning import HiddenReasoningTargets
+from gateway.routing.model_health import ModelHealth
 from gateway.routing.router import Router
 from gateway.runtime.descriptors import descriptor_limit, shares
 from gateway.runtime.overload import OverloadMonitor
@@ -84,18 +89,23 @@ class Gateway:
         self.access_log = AccessLog(enabled=settings.log.access)
         self._peppers = Peppers(pepper, previous_pepper)
         self.auth = Authenticator(store, pepper, previous_pepper=previous_pepper, on_found=self._key_found)
-        self.idempotency = Idempotency(store, most=settings.server.max_kept_answers)
+        self.sessions = SessionIds(pepper)
+        limits = settings.server.limits
+        self.idempotency = Idempotency(store, most=limits.max_kept_answers)
         self.bodies = BodyBudgets(
             settings.spool_dir,
-            memory=(settings.server.max_bodies, settings.server.max_account_bodies),
-            disk=(settings.server.max_spool, settings.server.max_account_spool),
+            memory=(limits.max_bodies, limits.max_account_bodies),
+            disk=(limits.max_spool, limits.max_account_spool),
             files=shares(descriptor_limit()).uploads,
         )
         self.paced_steps = PacedSteps()
+        self.media_fetching = MediaFetching(settings)
         self.catalog = Catalog.build(settings)
         self.journal = journal
         self.import_hints = ImportHints(store, with_short=settings.notify.is_set_up)
         self.refusals = RefusalCounts(store)
+        self.caller_addresses = CallerAddresses(store, settings.database.caller_addresses, settings.keep_addresses)
+        self.unreadable_prices = UnreadablePrices(self.metrics)
         self.ledger = Ledger(
             store,
             self.catalog.groups,
@@ -111,6 +121,7 @@ class Gateway:
         self.providers: dict[str, dict[int, Provider]] = {}  # by name, then by number of the credential
         self.secrets = SecretWatch(self.renew)
         self.health = CircuitRegistry(self.metrics)
+        self.model_health = ModelHealth(self.metrics, self.health)
         self.circuit_sync = CircuitSync(self.health, store, machine=machine)
         self.reasoning = HiddenReasoningTargets()
         self.router = Router(self.catalog, self.providers, health=self.health, reasoning=self.reasoning)
@@ -119,12 +130,11 @@ class Gateway:
         self.clock = CallClock(self, self.active_calls.calls)
         self.disconnects = Disconnects(self.ledger)
         self.usage_history = UsageClient(settings.data_dir)
-        self.overload = OverloadMonitor(max_lag=settings.server.max_loop_lag, max_memory=settings.server.max_memory)
+        self.overload = OverloadMonitor(max_lag=limits.max_loop_lag, max_memory=limits.max_memory)
         self.watchdog = Watchdog(self.overload, self._stalled, largest_body=self.active_calls.largest_body)
         self.hooks = HookThreads(plugins, on_lost=self._records_lost)
         self.settlement = Settlement(self.ledger, self.metrics, self.hooks)
-        server = settings.server
-        self.keep_alive = KeepAlive(commit_after=server.commit_after, comment_after=server.keepalive_comment)
+        self.keep_alive = KeepAlive(commit_after=limits.commit_after, comment_after=limits.keepalive_comment)
         self._retired: list[Provider] = []
         self._proof: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()  # one reload, or change of secrets, at a time
@@ -150,10 +160,13 @@ class Gateway:
             settings, store, plugins, pepper=pepper, previous_pepper=previous_pepper, journal=journal, machine=machine
         )
         await gateway._use_providers(settings)
+        gateway.router = await gateway._router(gateway.catalog)
         await gateway.price_tables.publish(gateway.catalog.prices())
         plugins.call_strict("startup", gateway=gateway)
         gateway.import_hints.start()
-        gateway.refusals.start()
+        gateway.refusals.sender.start()
+        if gateway.caller_addresses.keeps:
+            gateway.caller_addresses.sender.start()
         gateway.active_calls.start()
         gateway.circuit_sync.start()
         gateway.overload.start()
@@ -170,28 +183,38 @@ class Gateway:
 
         SettingsError if a provider that serves cannot be created with them; then the old settings stay in use.
         """
-        catalog = Catalog.build(settings)
         async with self._changing:
+            catalog = await asyncio.to_thread(Catalog.build, settings, (self.settings, self.catalog))
             await self._use_providers(settings, previous=self.settings)
             await self.price_tables.publish(catalog.prices())  # before the first hold at one of them
-            self._use(settings, catalog)
+            self._use(settings, catalog, await self._router(catalog))
 
-    def _use(self, settings: Settings, catalog: Catalog) -> None:
+    async def _router(self, catalog: Catalog) -> Router:
+        """A router over the providers in use, made in pieces: calls go on with the one of before."""
+        router = Router(catalog, self.providers, health=self.health, reasoning=self.reasoning, makes_groups=False)
+        await router.make_groups()
+        return router
+
+    def _use(self, settings: Settings, catalog: Catalog, router: Router) -> None:
         self.settings, self.catalog = settings, catalog
         self.access_log.enabled = settings.log.access
-        self.overload.max_lag, self.overload.max_memory = settings.server.max_loop_lag, settings.server.max_memory
+        limits = settings.server.limits
+        self.overload.max_lag, self.overload.max_memory = limits.max_loop_lag, limits.max_memory
         self.ledger.use_groups(catalog.groups)
         self.bodies.resize(
-            memory=(settings.server.max_bodies, settings.server.max_account_bodies),
-            disk=(settings.server.max_spool, settings.server.max_account_spool),
+            memory=(limits.max_bodies, limits.max_account_bodies),
+            disk=(limits.max_spool, limits.max_account_spool),
         )
-        self.idempotency.most = settings.server.max_kept_answers
-        self.router = Router(catalog, self.providers, health=self.health, reasoning=self.reasoning)
+        self.idempotency.most = limits.max_kept_answers
+        self.media_fetching.use(settings)
+        self.router = router
+        self.model_health.use(catalog, self.providers)
         gateway_log.info("configuration reloaded: %d models", len(catalog.models))
 
     def _reconnected(self, before: ServerIdentity, now: ServerIdentity) -> None:
         """Send again what another server, or a restarted one, may lack."""
-        self.price_tables.publish_again()
+        if not now.has_data_of(before):
+            self.price_tables.publish_again()
         if self.ledger.recovery is not None:
             self.ledger.recovery.reconnected(before, now)
 
@@ -214,6 +237,7 @@ class Gateway:
         gateway_log.info("secrets changed: creating %s again", ", ".join(sorted(names)))
         async with self._changing:
             await self._use_providers(self.settings, previous=self.settings, stale=names)
+            self.router = await self._router(self.catalog)
 
     async def _use_providers(
         self, settings: Settings, *, previous: Settings | None = None, stale: Collection[str] = ()
@@ -243,10 +267,10 @@ class Gateway:
                     gateway_log.warning("provider %s keeps its old secret", name)
                 made.instances[name] = dict(sorted({**self.providers[name], **made.instances.get(name, {})}.items()))
         self._replace({**kept, **made.instances})
+        self.model_health.use(self.catalog, self.providers)
         self.watchdog.packages = _packages(self.providers)
         self.watchdog.instances = {id(one): name for name, them in self.providers.items() for one in them.values()}
         self.secrets.watch(made.files, kept={*kept, *stale})
-        self.router = Router(self.catalog, self.providers, health=self.health, reasoning=self.reasoning)
         self.health.reset(renewed)
 
     def _records_lost(self, plugin: str, records: int) -> None:
@@ -299,7 +323,8 @@ class Gateway:
         await self.settlement.drain()
         await self.idempotency.drain()
         self.import_hints.stop()
-        await self.refusals.stop()
+        await self.refusals.sender.stop()
+        await self.caller_addresses.sender.stop()
         self.access_log.flush()
         await self.hooks.shutdown(self)
         for provider in [*_instances(self.providers), *self._retired]:

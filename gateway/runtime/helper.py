@@ -22,6 +22,7 @@ import msgspec
 from gateway import log
 from gateway.config.secret import SecretError
 from gateway.log import gateway_log
+from gateway.metrics import Metrics, encode_delta
 from gateway.runtime.helper_process import HelperBriefing
 from gateway.runtime.ipc import Channel, Message
 from gateway.store import Store, StoreSetupError
@@ -60,6 +61,14 @@ class Helper:
         """Send a message to the supervisor."""
         assert self._channel is not None
         self._channel.send(name, payload)
+
+    def report(self, metrics: Metrics) -> None:
+        """Send what has changed in the metrics, or that the process is alive."""
+        delta = metrics.drain()
+        if delta is not None:
+            self.send("counts", encode_delta(delta))
+        else:
+            self.send("alive")
 
     async def report_forever(self, report: Callable[[], None]) -> None:
         """Call `report`, which sends something: the supervisor kills a helper that is silent."""

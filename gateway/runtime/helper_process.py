@@ -111,6 +111,7 @@ class HelperProcess:
             try:
                 process = await asyncio.create_subprocess_exec(
                     sys.executable,
+                    "-P",  # a folder `gateway` where it was started is not this program
                     "-m",
                     f"gateway.runtime.{self._name}",
                     *map(str, inherited),

@@ -11,8 +11,8 @@ import socket
 import sys
 
 from gateway.admin.audit_mover import AuditMover
-from gateway.admin.expired import remove_expired
 from gateway.admin.mail import SmtpMail
+from gateway.admin.outbox import known_mark
 from gateway.config.secret import SecretError
 from gateway.config.settings import Settings
 from gateway.database.address import address_of
@@ -20,8 +20,9 @@ from gateway.database.engine import Database
 from gateway.errors import DatabaseRefused
 from gateway.history.service import HistoryService
 from gateway.history.sql_thread import SqlThread
-from gateway.metrics import Metrics, encode_delta
+from gateway.metrics import Metrics
 from gateway.notifications.service import Notifications
+from gateway.people.expired import remove_expired
 from gateway.runtime import helper
 from gateway.runtime.helper import Helper
 from gateway.runtime.helper_process import HelperBriefing
@@ -51,6 +52,7 @@ class Importer:
             self._metrics,
             keep_lines=settings.keep_lines,
             keep_history=settings.keep_history,
+            keep_addresses=settings.keep_addresses,
             on_touched=lambda accounts: notifications.touch(accounts),
             on_swept=remove_expired,
         )
@@ -58,13 +60,14 @@ class Importer:
             settings,
             store,
             self._metrics,
-            mail=SmtpMail(settings),
+            mail=SmtpMail(settings, self._metrics),
             open_database=lambda: open_database(settings),
             sql=sql,
             lag=lambda: service.lag,
         )
         reporting = asyncio.create_task(self._helper.report_forever(lambda: self._report(service)))
-        mover = AuditMover(store, lambda: open_database(settings), sql)
+        mover = AuditMover(store, lambda: open_database(settings), sql, known_mark(settings.data_dir))
+        store.on_reconnect = lambda before, now: mover.suspect() if before != now else None
         beside = [asyncio.create_task(work) for work in (mover.run(stop), notifications.run(stop))]
         try:
             await service.run(stop)
@@ -80,11 +83,7 @@ class Importer:
 
     def _report(self, service: HistoryService) -> None:
         service.note_lag()
-        delta = self._metrics.drain()
-        if delta is not None:
-            self._helper.send("counts", encode_delta(delta))
-        else:
-            self._helper.send("alive")  # nothing has changed; the supervisor kills a helper that is silent
+        self._helper.report(self._metrics)
 
 
 def open_database(settings: Settings) -> Database:

@@ -29,6 +29,11 @@ ANSWER_WITHIN = 5.0  # seconds
 
 Answers = Callable[[str, bytes], Awaitable[bytes]]
 
+# The requests by name.
+USAGE = "usage"  # with a `UsageQuestion`
+RECEIPT = "receipt"  # with a `ReceiptQuestion`
+LIST, CANCEL = "list calls", "cancel call"  # with a `CallsRequest`
+
 _LENGTH = struct.Struct("!I")
 _ERRORS: dict[int, type[GatewayError]] = {400: InvalidValue, 403: Forbidden, 404: NotFound}
 
@@ -140,3 +145,12 @@ async def _receive(reader: asyncio.StreamReader) -> bytes:
     if length > MOST:
         raise ValueError(f"a message of {length} bytes")
     return await reader.readexactly(length)
+
+
+class CallsRequest(Struct, frozen=True, array_like=True):
+    """A command's list of running calls, or the cancellation of one; `login` is who runs the command."""
+
+    login: str
+    account: str = ""
+    limit: int = 1000
+    request_id: str = ""

@@ -1,6 +1,7 @@
 """Questions over a channel between two processes: each has a ticket, and its answer may be absent.
 
-The side that asks has `Questions`; the other side gets the message "ask" and sends the message "answer".
+The side that asks has `Questions`; the other side gets the message "ask" and sends the message "answer". If the asker
+of a question that ends with its asker has left, the other side gets the message "drop".
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Question(Struct, array_like=True, frozen=True):
     payload: bytes = b""
 
 
-class Reply(Struct, array_like=True, frozen=True):
+class QuestionReply(Struct, array_like=True, frozen=True):
     """The payload of the message "answer"."""
 
     ticket: int
@@ -28,7 +29,7 @@ class Reply(Struct, array_like=True, frozen=True):
 
 
 _questions = msgspec.msgpack.Decoder(Question)
-_replies = msgspec.msgpack.Decoder(Reply)
+_replies = msgspec.msgpack.Decoder(QuestionReply)
 
 
 class Questions:
@@ -39,7 +40,7 @@ class Questions:
         self._asked = 0
         self._open: dict[int, asyncio.Future[bytes | None]] = {}
 
-    async def ask(self, name: str, payload: bytes, *, within: float) -> bytes | None:
+    async def ask(self, name: str, payload: bytes, *, within: float, ends_with_asker: bool = False) -> bytes | None:
         """The answer; None without one in `within` seconds, or if the other process ends."""
         self._asked += 1
         ticket = self._asked
@@ -51,6 +52,10 @@ class Questions:
                 return await answer
         except TimeoutError:
             return None
+        except asyncio.CancelledError:
+            if ends_with_asker:
+                self._send("drop", msgspec.msgpack.encode(ticket))
+            raise
         finally:
             del self._open[ticket]
 
@@ -73,6 +78,11 @@ def read_question(payload: bytes) -> Question:
     return _questions.decode(payload)
 
 
+def read_dropped(payload: bytes) -> int:
+    """The ticket in a message "drop"."""
+    return msgspec.msgpack.decode(payload, type=int)
+
+
 def write_reply(question: Question, payload: bytes) -> bytes:
     """The payload of the message "answer" to it."""
-    return msgspec.msgpack.encode(Reply(question.ticket, payload))
+    return msgspec.msgpack.encode(QuestionReply(question.ticket, payload))

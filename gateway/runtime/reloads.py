@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -96,7 +97,7 @@ class Reloads:
     async def _reload(self, *, force: bool) -> None:
         try:
             configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
-            settings = configuration.settings()
+            settings = await asyncio.to_thread(configuration.settings)  # the side port is served meanwhile
             _check_secrets(settings, before=self.settings)
         except SettingsError as error:
             _refuse(str(error).splitlines())
@@ -152,17 +153,26 @@ def _check_secrets(settings: Settings, *, before: Settings) -> None:
         raise SettingsError(new)
 
 
+#: Keys that are read only at the start, of tables of which a reload applies others.
+_AT_START: Final = {
+    "server": ("host", "port", "workers", "proxy_protocol"),
+    "server.limits": (
+        "header_timeout", "keepalive_timeout", "body_timeout", "body_total_timeout", "min_body_rate", "write_timeout",
+        "max_header_bytes", "max_connections", "accept_queue", "spool_dir", "keepalive_comment", "commit_after",
+    ),
+    "log": ("form",),
+}  # fmt: skip
+
+
 def _fixed(before: Settings, now: Settings) -> list[str]:
     """The changed settings that are read only at the start, by key."""
     sections = ("metrics", "store", "database", "console", "mail", "notify", "plugins")
     changed = [name for name in sections if getattr(before, name) != getattr(now, name)]
-    at_start = [
-        "host", "port", "workers", "header_timeout", "keepalive_timeout", "body_timeout", "body_total_timeout",
-        "min_body_rate", "write_timeout", "max_header_bytes", "max_connections", "spool_dir", "keepalive_comment",
-        "commit_after", "proxy_protocol",
-    ]  # fmt: skip
-    return (
-        changed
-        + [f"server.{name}" for name in at_start if getattr(before.server, name) != getattr(now.server, name)]
-        + (["log.form"] if before.log.form != now.log.form else [])
-    )
+    tables: dict[str, tuple[msgspec.Struct, msgspec.Struct]] = {
+        "server": (before.server, now.server),
+        "server.limits": (before.server.limits, now.server.limits),
+        "log": (before.log, now.log),
+    }
+    for table, (old, new) in tables.items():
+        changed += [f"{table}.{name}" for name in _AT_START[table] if getattr(old, name) != getattr(new, name)]
+    return changed

@@ -9,8 +9,11 @@ import socket
 from collections.abc import Mapping
 from typing import Protocol
 
-from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
+
+from gateway.http_server.connection_limit import OnFull, Trusted
+from gateway.http_server.limits import ServerLimits
+from gateway.http_server.server import HTTPServer
 
 
 class StatusSource(Protocol):
@@ -30,7 +33,6 @@ class SideHandler(RequestHandler):
         self.source = source
 
     def set_default_headers(self) -> None:
-        self.clear_header("Server")
         self.set_header("Cache-Control", "no-store")
         self.set_header("X-Content-Type-Options", "nosniff")
 
@@ -64,7 +66,9 @@ class ReadyHandler(SideHandler):
 class SidePort:
     """The HTTP server of the side port."""
 
-    def __init__(self, source: StatusSource) -> None:
+    def __init__(
+        self, source: StatusSource, limits: ServerLimits, *, trusted: Trusted = tuple, on_full: OnFull | None = None
+    ) -> None:
         arguments = {"source": source}
         application = Application(
             [
@@ -74,16 +78,15 @@ class SidePort:
             ],
             log_function=lambda handler: None,
         )
-        self._server = HTTPServer(application, idle_connection_timeout=65.0, body_timeout=10.0, max_body_size=65_536)
+        self._server = HTTPServer(application, limits, server_header="", trusted=trusted, on_full=on_full)
         self.address: tuple[str, int] = ("", 0)
 
     async def start(self, sock: socket.socket) -> None:
         """Serve on a bound socket."""
-        sock.listen(128)
         self.address = sock.getsockname()[:2]
-        self._server.add_socket(sock)
+        await self._server.start(sock)
 
     async def close(self) -> None:
         """Stop serving."""
-        self._server.stop()
-        await self._server.close_all_connections()
+        self._server.close_listener()
+        await self._server.drain(0.0)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import socket
+
+BIND_WITHIN = 1.0  # seconds for the workers of a killed supervisor to release the port
 
 
 def bind_all(host: str, port: int, count: int) -> list[socket.socket]:
@@ -59,3 +63,15 @@ def _bind(family: int, address: tuple[str, int], *, shared: bool) -> socket.sock
         sock.close()
         raise
     return sock
+
+
+async def bind_soon(host: str, port: int, count: int) -> list[socket.socket]:
+    """`bind_all`, again for a second while the port is taken; OSError."""
+    deadline = asyncio.get_running_loop().time() + BIND_WITHIN
+    while True:
+        try:
+            return bind_all(host, port, count)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(0.05)

@@ -17,8 +17,7 @@ from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.log import gateway_log
 from gateway.store import Store, StoreSetupError
 from gateway.store.greeting import ServerRejected
-from gateway.store.identity import StoreGuard
-from gateway.store.known_deployment import KnownDeployment
+from gateway.store.identity import StoreGuard, known_deployment
 
 EVERY = 5.0  # seconds between two looks at a store that can be used
 AGAIN = 1.0  # seconds until the next look at one that cannot
@@ -39,13 +38,14 @@ class StoreWatch:
         self, settings: Settings, *, accept_empty: bool, on_claimed: Callable[[str], None], on_back: Callable[[], None]
     ) -> None:
         self._settings = settings
-        self._known = KnownDeployment(settings.data_dir)
+        self._known = known_deployment(settings.data_dir)
         self._found = find_peppers(settings)
         self._new_pepper = False
         self._on_claimed = on_claimed
         self._on_back = on_back
         self._begun = False  # `begin` has returned, with the peppers
         self._contacted = False
+        self.is_up = False  # as `run` has found it
         self.guard = StoreGuard(
             deployment=self._known.read(),
             peppers=self._found.fingerprints if self._found is not None else (),
@@ -74,6 +74,7 @@ class StoreWatch:
         reported = ""
         while True:
             line, detail = await self._problem()
+            self.is_up = not line
             if line and line != reported:
                 gateway_log.error(line, detail)
             elif reported and not line:

@@ -1,17 +1,17 @@
 """The main process of `gateway serve`: owns the sockets, the store, the side port and the workers; serves no request.
 
 It binds one listening socket per worker (SO_REUSEPORT) and keeps it open while a dead worker is replaced, so
-queued connections wait for the new one and do not fail. SIGTERM and SIGINT drain; a second one cuts the running
-requests. SIGHUP reloads, and so does SIGUSR1, also if accounts are in a group that the new configuration lacks. Sharp
-edge: if this process is killed, its workers drain by themselves and the embedded store ends at once. Their last
+queued connections wait for the new one and do not fail. SIGTERM and SIGINT stop it (`stopping`); a second one cuts the
+running requests. SIGHUP reloads, and so does SIGUSR1, also if accounts are in a group that the new configuration lacks.
+Sharp edge: if this process is killed, its workers drain by themselves and the embedded store ends at once. Their last
 settlements then wait in their journals for the next start.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
+import os
 import secrets
 import signal
 import socket
@@ -21,9 +21,6 @@ from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
 
-from msgspec import structs
-
-from gateway import log
 from gateway.accounts.pepper import PepperError, Peppers
 from gateway.config.configuration import Configuration
 from gateway.config.secret import SecretError
@@ -31,18 +28,25 @@ from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
 from gateway.errors import StoreUnavailable
 from gateway.log import configure, gateway_log
-from gateway.metrics import Metrics, Totals, decode_delta
-from gateway.runtime.console_calls import answer_console
+from gateway.runtime.accept_queue import AcceptQueues, warn_of_shorter_queue
+from gateway.runtime.client_limits import side_limits, trusted_proxies
+from gateway.runtime.connection_report import ConnectionReport
+from gateway.runtime.console_calls import ConsoleRelay
 from gateway.runtime.demo import announce
 from gateway.runtime.descriptors import raise_limit
 from gateway.runtime.helper_process import HelperBriefing, HelperProcess
 from gateway.runtime.ipc import Message
+from gateway.runtime.machine_metrics import MachineMetrics
+from gateway.runtime.machine_report import MachineReport
+from gateway.runtime.older_store import let_older_store_close
 from gateway.runtime.pid_file import PidFile
+from gateway.runtime.process_manager import notify, shutdown_delay
 from gateway.runtime.reloads import Reloads, log_warnings
 from gateway.runtime.side_port import SidePort
-from gateway.runtime.sockets import bind_all
+from gateway.runtime.sockets import bind_soon
+from gateway.runtime.stopping import drain, serve_on
 from gateway.runtime.store_watch import StoreWatch
-from gateway.runtime.worker import CUT_WITHIN, REPORT_EVERY, SETTLE_WITHIN, Briefing, WorkerSpec, new_event_loop
+from gateway.runtime.worker import REPORT_EVERY, Briefing, WorkerSpec, new_event_loop
 from gateway.runtime.worker_process import Life, WorkerProcess
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import EmbeddedServer, Store, StoreEvent, StoreSetupError
@@ -51,10 +55,8 @@ from gateway.store.configured import configured_address
 from gateway.store.greeting import ServerIdentity
 from gateway.store.identity import StoreGuard
 
-GRACE = CUT_WITHIN + 2 * SETTLE_WITHIN + 3.0  # seconds beyond drain_timeout before a worker that does not end is killed
 READY_WITHIN = 60.0  # seconds a worker may take to its first request
 CONSOLE_BACKLOG = 128  # connections that wait while the console process starts
-BIND_WITHIN = 1.0  # seconds for the workers of a killed supervisor to release the port
 
 
 class StartError(Exception):
@@ -68,9 +70,7 @@ class Supervisor:
         self.reloads = Reloads(configuration, self._send_configuration)
         self.draining = asyncio.Event()
         self.hurry = asyncio.Event()
-        self.totals = Totals()
-        self.metrics = Metrics()
-        self.metrics.build_info()
+        self.metrics = MachineMetrics(self.settings)
         self.workers: list[WorkerProcess] = []
         self.embedded: EmbeddedServer | None = None
         self.store: Store | None = None
@@ -82,6 +82,8 @@ class Supervisor:
         self.console: HelperProcess | None = None  # None without [console] enabled
         self.failure: BaseException | None = None
         self._machine = secrets.token_hex(8)
+        self.report = MachineReport(self._machine, self.settings)
+        self.relay = ConsoleRelay(self._machine, lambda: self.report.name, lambda: self.workers)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -104,7 +106,7 @@ class Supervisor:
             if starting.done():
                 await starting
                 await stopping
-            await self._drain()
+            await self._stop(serves=starting.done())
         finally:
             tasks = {starting, stopping, *self._tasks}
             for task in tasks:
@@ -133,9 +135,12 @@ class Supervisor:
 
     async def _start(self) -> None:
         server, metrics = self.settings.server, self.settings.metrics
-        sockets = await _bind(server.host, server.port, server.workers)
-        self.side = SidePort(self)
-        await self.side.start((await _bind(metrics.host, metrics.port, 1))[0])
+        warn_of_shorter_queue(server.limits.accept_queue)
+        sockets = await bind_soon(server.host, server.port, server.workers)
+        limits = side_limits(self.settings)
+        report = ConnectionReport(self.metrics.own, limits.max_connections, "side")
+        self.side = SidePort(self, limits, trusted=lambda: trusted_proxies(self.settings), on_full=report)
+        await self.side.start((await bind_soon(metrics.host, metrics.port, 1))[0])
         console = await self._bind_console()
         self.watch = StoreWatch(
             self.settings,
@@ -145,24 +150,28 @@ class Supervisor:
         )
         self.store = await self._open_store(self.watch.guard)
         peppers = await self.watch.begin(self.store)
+        await let_older_store_close(self.store, self.settings.data_dir, self._start_importer)
         self._keep(self.watch.run())
+        self._keep(self.metrics.watch_disk(self.settings.data_dir))
         self.recovery = WorkerRecovery(self.store, self.settings.data_dir / "journal")
         self._keep(self.recovery.run())
         self.workers = [self._worker(number, sock, peppers) for number, sock in enumerate(sockets)]
         for worker in self.workers:
             self._keep(worker.keep_alive())
         self._keep(self._watch_workers())
-        self.importer = self._helper("importer")
-        self._keep(self.importer.keep_alive())
+        self._start_importer()
         if console is not None:
             self.console = self._helper("console", console)
             self._keep(self.console.keep_alive())
         self.reloads.begin(self.store)
+        self._keep(self.report.run(self.store))
+        self._keep(self.relay.others.run(self.store))
         await self._await_ready()
         host, port = sockets[0].getsockname()[:2]
         gateway_log.info("serving on http://%s:%d/v1, metrics on http://%s:%d/metrics", host, port, *self.side.address)
         if console is not None:
             gateway_log.info("console and admin API on http://%s:%d", *console.getsockname()[:2])
+        notify(os.environ, "READY=1")
         if self.settings.demo:
             await announce(self.settings, self.store, peppers.current, base_url=f"http://{host}:{port}/v1")
 
@@ -176,6 +185,11 @@ class Supervisor:
         store = await Store.open(address, timeout=self.settings.store.timeout, required=False, guard=guard)
         store.on_reconnect = self._reconnected
         return store
+
+    def _start_importer(self) -> None:
+        if self.importer is None:
+            self.importer = self._helper("importer")
+            self._keep(self.importer.keep_alive())
 
     def _store_claimed(self, deployment: str) -> None:
         """Tell the workers which store they belong to; later ones are told at their start."""
@@ -195,14 +209,14 @@ class Supervisor:
     def _store_event(self, event: StoreEvent) -> None:
         gateway_log.log(logging.WARNING if event.kind == "restarted" else logging.ERROR, "%s", event.detail)
         if event.kind == "restarted":
-            self.metrics.inc("gateway_store_restarts")
+            self.metrics.own.inc("gateway_store_restarts")
 
     def _worker(self, number: int, sock: socket.socket, peppers: Peppers) -> WorkerProcess:
         return WorkerProcess(
             WorkerSpec(number=number, listen_fd=-1, channel_fd=-1),
             sock,
             brief=lambda: self._briefing(peppers),
-            on_counts=lambda life, payload: self.totals.merge(decode_delta(payload), source=life.source),
+            on_counts=lambda life, payload: self.metrics.add(life.source, payload),
             on_end=self._worker_ended,
             on_reload_refused=self.reloads.refused,
             on_using=lambda: self.reloads.used(uses for worker in self.workers if (uses := worker.uses) is not None),
@@ -220,7 +234,7 @@ class Supervisor:
         console = self.settings.console
         if not console.enabled:
             return None
-        [listener] = await _bind(console.host, console.port, 1)
+        [listener] = await bind_soon(console.host, console.port, 1)
         listener.listen(CONSOLE_BACKLOG)  # connections wait while the process starts
         return listener
 
@@ -228,7 +242,7 @@ class Supervisor:
         return HelperProcess(
             name,
             self._helper_briefing,
-            on_counts=lambda source, payload: self.totals.merge(decode_delta(payload), source=source),
+            on_counts=self.metrics.add,
             on_end=lambda source: self._helper_ended(name, source),
             on_message=self._helper_asks,
             listener=listener,
@@ -268,48 +282,50 @@ class Supervisor:
         self._keep(self.reloads.run(force=force))
 
     def _send_configuration(self, payload: bytes) -> None:
+        self.metrics.use(self.settings)
+        self.report.use(self.settings)
         for worker in self.workers:
             worker.send("reload", payload)
         if self.console is not None:
             self.console.send("reload", payload)
 
     def _worker_ended(self, life: Life) -> None:
-        self.totals.forget(life.source)
+        self.metrics.forget(life.source)
         if self.recovery is not None:
             self.recovery.look()
         if not self.draining.is_set():
-            self.metrics.inc("gateway_worker_restarts")
+            self.metrics.own.inc("gateway_worker_restarts")
 
     def _helper_ended(self, name: str, source: str) -> None:
-        self.totals.forget(source)
+        self.metrics.forget(source)
         if not self.draining.is_set():
-            self.metrics.inc(f"gateway_{name}_restarts")
+            self.metrics.own.inc(f"gateway_{name}_restarts")
 
     def _helper_asks(self, message: Message) -> None:
         if message.name == "ask" and self.console is not None:
-            self._keep(answer_console(message.payload, self.workers, self.console.send))
+            self._keep(self.relay.answer(message.payload, self.console.send))
+        elif message.name == "drop":
+            self.relay.drop(message.payload)
 
     async def _watch_workers(self) -> None:
-        """Find workers that do not report. A pause of this process is not counted as theirs."""
+        """Find workers that do not report, and connections that the system dropped.
+
+        A pause of this process is not counted as theirs.
+        """
+        queues = AcceptQueues(self.metrics.own)
         before = time.monotonic()
         while True:
             await asyncio.sleep(REPORT_EVERY)
             now = time.monotonic()
             for worker in self.workers:
                 worker.check(min(now - before, 2 * REPORT_EVERY))
+            queues.look(worker.listener for worker in self.workers)
             before = now
 
     async def metrics_text(self, accept: str) -> tuple[bytes, str]:
         """The metrics of all workers up to now."""
         await asyncio.gather(*(worker.report() for worker in self.workers))
-        self.metrics.log_lines_dropped(log.stderr.take_dropped())
-        self.metrics.set("gateway_workers", (), sum(worker.ready for worker in self.workers))
-        if self.recovery is not None:
-            self.metrics.journal_backlog(*structs.astuple(self.recovery.backlog))
-        delta = self.metrics.drain()
-        if delta is not None:
-            self.totals.merge(delta, source="supervisor")
-        return self.totals.text(accept)
+        return self.metrics.text(accept, self.workers, self.recovery, self.watch)
 
     async def is_ready(self) -> dict[str, bool]:
         """The conditions of readiness, by name."""
@@ -323,24 +339,13 @@ class Supervisor:
 
     # Stopping --------------------------------------------------------------------------------------------------------
 
-    async def _drain(self) -> None:
-        gateway_log.info("draining: no new connections, running requests finish")
-        for worker in self.workers:
-            worker.stop_accepting()
-        within = self.settings.server.drain_timeout + GRACE
-        ending = asyncio.create_task(self._stop_workers(within))
-        hurry = asyncio.create_task(self.hurry.wait())
-        await asyncio.wait([ending, hurry], return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        if not ending.done():
-            gateway_log.warning("second stop signal: cutting running requests")
-            ending.cancel()
-            for worker in self.workers:
-                worker.send("hurry")
-            await self._stop_workers(GRACE)
-
-    async def _stop_workers(self, within: float) -> None:
-        await asyncio.gather(*(worker.stop(within) for worker in self.workers))
+    async def _stop(self, *, serves: bool) -> None:
+        """Serve on for a while if it `serves` and nothing has failed, then drain."""
+        notify(os.environ, "STOPPING=1")
+        server = self.settings.server
+        if serves and self.failure is None and (delay := shutdown_delay(server, os.environ)):
+            await serve_on(self.workers, delay, self.hurry)
+        await drain(self.workers, server.drain_timeout, self.hurry)
 
     async def _release(self) -> None:
         for worker in self.workers:
@@ -385,14 +390,3 @@ def run(settings: Settings, *, config_path: Path | None, demo: bool, accept_empt
 def _refuse(reason: str) -> int:
     print(f"gateway: {reason}", file=sys.stderr)  # noqa: T201 - the one line the operator needs
     return 1
-
-
-async def _bind(host: str, port: int, count: int) -> list[socket.socket]:
-    deadline = asyncio.get_running_loop().time() + BIND_WITHIN
-    while True:
-        try:
-            return bind_all(host, port, count)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE or asyncio.get_running_loop().time() > deadline:
-                raise
-        await asyncio.sleep(0.05)

@@ -10,8 +10,7 @@ import msgspec
 
 from gateway.errors import ConcurrencyLimited, Unavailable
 from gateway.history.usage_question import ReceiptQuestion, SettledCall, UsageQuestion
-from gateway.runtime.local_requests import RECEIPT, USAGE
-from gateway.runtime.local_socket import ANSWER_WITHIN, LocalClient
+from gateway.runtime.local_socket import ANSWER_WITHIN, RECEIPT, USAGE, LocalClient
 
 AT_ONCE = 8  # questions of one worker
 AT_ONCE_OF_ACCOUNT = 2  # so that one account leaves room for others

@@ -28,18 +28,22 @@ from gateway.config.secret import SecretError
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
 from gateway.errors import Draining
-from gateway.http_server.client_address import Network, networks
-from gateway.http_server.limits import ServerLimits
+from gateway.http_server.client_address import Network
 from gateway.http_server.server import HTTPServer
 from gateway.ledger import Journal
 from gateway.log import gateway_log
 from gateway.metrics import encode_delta
 from gateway.plugins.loader import PluginRefused
 from gateway.runtime.call_questions import answer_calls
+from gateway.runtime.client_limits import trusted_proxies, worker_limits
 from gateway.runtime.connection_report import ConnectionReport
-from gateway.runtime.descriptors import descriptor_limit, shares
 from gateway.runtime.gateway import Gateway
-from gateway.runtime.interpreter import background_executor, collect_rarely, switch_threads_often
+from gateway.runtime.interpreter import (
+    background_executor,
+    collect_rarely,
+    switch_threads_often,
+    without_collections,
+)
 from gateway.runtime.ipc import Channel, Message
 from gateway.runtime.questions import read_question, write_reply
 from gateway.store import Store, StoreSetupError
@@ -79,6 +83,7 @@ class Worker:
         self.draining = asyncio.Event()
         self.hurry = asyncio.Event()  # stop draining: cut the running requests
         self.gateway: Gateway | None = None
+        self.server: HTTPServer | None = None
         self.guard = StoreGuard()
         self.channel: Channel | None = None
         self._briefing: asyncio.Future[Briefing | None] = asyncio.get_running_loop().create_future()
@@ -138,13 +143,14 @@ class Worker:
         )
 
     async def _serve(self, gateway: Gateway, listener: socket.socket) -> None:
-        limits = server_limits(gateway.settings)
-        server = HTTPServer(
+        limits = worker_limits(gateway.settings)
+        server = self.server = HTTPServer(
             gateway.application(),
             limits,
             on_protocol_error=ProtocolErrors(gateway),
             preface_from=preface_from(gateway.settings),
-            on_full=ConnectionReport(gateway.metrics, limits.max_connections),
+            trusted=lambda: trusted_proxies(gateway.settings),
+            on_full=ConnectionReport(gateway.metrics, limits.max_connections, "v1"),
         )
         await server.start(listener)
         # These objects live as long as the process, so the collector need not check them again.
@@ -208,6 +214,8 @@ class Worker:
             self._start(self._answer_question(message.payload))
         elif message.name == "deployment":
             self.guard.deployment = message.payload.decode()
+        elif message.name == "close after answers" and self.server is not None:
+            self.server.close_after_answers()
         elif message.name == "hurry":
             self.hurry.set()
 
@@ -229,8 +237,9 @@ class Worker:
             if configuration is not self._newest:
                 return
             try:
-                settings = configuration.settings()
-                await self.gateway.reload(settings)
+                with without_collections():
+                    settings = await asyncio.to_thread(configuration.settings)  # 2 s at 5,000 models
+                    await self.gateway.reload(settings)
                 log.set_level(settings.log.level)
                 self._tell("reloaded", configuration.fingerprint)
             except Exception as error:
@@ -251,8 +260,9 @@ class Worker:
             self._tell("alive")  # without requests there are no counts
 
     def _report_upstreams(self) -> None:
-        """Say whether any target works, if that has changed."""
+        """Note the models without a target in the metrics, and say whether any target works, if that has changed."""
         assert self.gateway is not None
+        self.gateway.model_health.note()
         reaches = not self.gateway.health.every_target_fails(time.monotonic())
         if reaches != self._reaches_upstreams:
             self._reaches_upstreams = reaches
@@ -290,25 +300,9 @@ def _give_up() -> NoReturn:
     os._exit(1)
 
 
-def server_limits(settings: Settings) -> ServerLimits:
-    """The transport's limits from the settings."""
-    server = settings.server
-    return ServerLimits(
-        max_header_bytes=server.max_header_bytes,
-        max_body_bytes=server.max_json_body,
-        header_timeout=server.header_timeout,
-        keepalive_timeout=server.keepalive_timeout,
-        body_idle_timeout=server.body_timeout,
-        body_total_timeout=server.body_total_timeout,
-        min_body_rate=server.min_body_rate,
-        write_timeout=server.write_timeout,
-        max_connections=shares(descriptor_limit(), server.max_connections).connections,
-    )
-
-
 def preface_from(settings: Settings) -> tuple[Network, ...]:
     """The proxies that send a PROXY header before each connection; none unless the settings say so."""
-    return networks(settings.server.trusted_proxies) if settings.server.proxy_protocol else ()
+    return trusted_proxies(settings) if settings.server.proxy_protocol else ()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

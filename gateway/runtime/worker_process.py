@@ -101,6 +101,7 @@ class Life:
             try:
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable,
+                    "-P",  # a folder `gateway` where it was started is not this program
                     "-m",
                     "gateway.runtime.worker",
                     msgspec.json.encode(spec).decode(),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType
+from msgspec.json import Decoder
 
 # `$` alone would let a final newline through.
 NAME_PATTERN = r"^[A-Za-z0-9_-]+$(?!\n)"
@@ -32,11 +33,37 @@ class CacheBreakpoint(Struct, gc=False):
     ttl: Literal["30m", "12h"] | None = None
 
 
-class TextPart(Struct, tag="text", tag_field="type", gc=False):
+class CachedPart(Struct, gc=False, kw_only=True):
+    """A part of a message, up to which the prompt may be worth caching."""
+
+    prompt_cache_breakpoint: CacheBreakpoint | None = None
+    cache_control: Raw | UnsetType = UNSET  # the same in Anthropic's words, which agents write for any Claude
+
+    @property
+    def cache_breakpoint(self) -> CacheBreakpoint | None:
+        """The hint, in whichever words it came; one that cannot be read is none."""
+        if self.prompt_cache_breakpoint is not None or self.cache_control is UNSET:
+            return self.prompt_cache_breakpoint
+        try:
+            control = _cache_control.decode(self.cache_control)
+        except MsgspecError:
+            return None
+        return CacheBreakpoint(ttl="12h" if control.ttl == "1h" else None)
+
+
+class CacheControl(Struct, tag="ephemeral", tag_field="type", gc=False):
+    """Anthropic's breakpoint."""
+
+    ttl: str | None = None
+
+
+_cache_control = Decoder(CacheControl)
+
+
+class TextPart(CachedPart, tag="text", tag_field="type", gc=False):
     """A piece of text."""
 
     text: str
-    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class ImageURL(Struct, gc=False):
@@ -46,25 +73,23 @@ class ImageURL(Struct, gc=False):
     detail: Literal["auto", "low", "high", "original"] | None = None
 
 
-class ImagePart(Struct, tag="image_url", tag_field="type", gc=False):
+class ImagePart(CachedPart, tag="image_url", tag_field="type", gc=False):
     """An image to look at; the gateway passes its URL on and never fetches it."""
 
     image_url: ImageURL
-    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class InputAudio(Struct, gc=False):
-    """Sound as base64."""
+    """Audio as base64."""
 
     data: NonEmpty
     format: Literal["wav", "mp3"]
 
 
-class AudioPart(Struct, tag="input_audio", tag_field="type", gc=False):
-    """A sound to listen to."""
+class AudioPart(CachedPart, tag="input_audio", tag_field="type", gc=False):
+    """Audio to listen to."""
 
     input_audio: InputAudio
-    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class File(Struct, gc=False):
@@ -75,11 +100,10 @@ class File(Struct, gc=False):
     file_id: str | None = None
 
 
-class FilePart(Struct, tag="file", tag_field="type", gc=False):
+class FilePart(CachedPart, tag="file", tag_field="type", gc=False):
     """A document to read."""
 
     file: File
-    prompt_cache_breakpoint: CacheBreakpoint | None = None
 
 
 class RefusalPart(Struct, tag="refusal", tag_field="type", gc=False):

@@ -9,7 +9,7 @@ Sharp edge: `fields` is shared by all attempts of a call; a provider copies it b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Raw
@@ -48,18 +48,25 @@ from gateway.schemas.chat_rules import (
     json_object,
 )
 from gateway.schemas.duplicate_keys import Examined, unexplained_names
+from gateway.schemas.empty_fields import CONCERNED, drop_empty_fields, without_empty_calls
 from gateway.schemas.forbidden import is_forbidden
-from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Sampling, Semantic
+from gateway.schemas.native_request import NativeRequest
+from gateway.schemas.request_fields import NULL, OWN, Core, Hint, RequestFields, Sampling, Semantic
 from gateway.schemas.schema_errors import invalid
 from gateway.schemas.validation import BodyDecoder
 
 Tokens = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
-Stop = NonEmpty | Annotated[list[NonEmpty], Meta(min_length=1, max_length=4)]
-Modalities = Annotated[list[Literal["text", "audio"]], Meta(min_length=1)]
+Stop = NonEmpty | Annotated[list[NonEmpty], Meta(max_length=4)]
+Modalities = list[Literal["text", "audio"]]
 TokenId = Annotated[str, Meta(pattern=r"^[0-9]{1,10}$(?!\n)")]
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
 
+
+if TYPE_CHECKING:
+    Native = NativeRequest | None
+else:
+    Native = Raw  # as in `RequestFields`: a caller's field of this name is unknown, and is overwritten
 
 #: Content parts that are semantic demands of their own.
 _MEDIA: Mapping[type, str] = {ImagePart: "image_url", AudioPart: "input_audio", FilePart: "file"}
@@ -87,7 +94,7 @@ class ChatRequest(RequestFields, kw_only=True):
     tools: Semantic[Annotated[list[Tool], Meta(max_length=128)] | None] = None
     tool_choice: Semantic[ToolChoice | None] = None
     parallel_tool_calls: Hint[bool | None] = None
-    functions: Semantic[Annotated[list[FunctionDefinition], Meta(min_length=1, max_length=128)] | None] = None
+    functions: Semantic[Annotated[list[FunctionDefinition], Meta(max_length=128)] | None] = None
     function_call: Semantic[Literal["none", "auto"] | Named | None] = None
     response_format: Semantic[ResponseFormat | None] = None
     # Core, because each dialect has its own mapping.
@@ -106,6 +113,14 @@ class ChatRequest(RequestFields, kw_only=True):
     metadata: Hint[Annotated[Metadata, Meta(max_length=16)] | None] = None
     store: Hint[bool | None] = None
     moderation: Semantic[Moderation | None] = None
+    #: The request as it was sent in another dialect.
+    native: Native = None
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """The names of unknown fields of the dialect in which it was sent."""
+        sent = self.native.unknown if self.native is not None else None
+        return super().unknown_fields if sent is None else sent
 
     @property
     def max_output(self) -> int | None:
@@ -180,6 +195,7 @@ SEMANTIC_FIELDS = frozenset(name for name, kind in ChatRequest.field_classes.ite
 # `stream_options` is not among them: providers write it anew from the typed view.
 _SEARCHED = frozenset({"audio", "web_search_options", "prompt_cache_options", "moderation", "prediction"})
 _PLAIN = frozenset(ChatRequest.field_classes) - _SEARCHED  # a request of these alone, as nearly all are, hides nothing
+_USUAL = _PLAIN - CONCERNED
 _SEARCHED_WITH_MESSAGES = _SEARCHED | {"messages"}
 _messages = msgspec.json.Decoder(list[Message])
 
@@ -196,18 +212,23 @@ def decode_chat_request(body: bytes | Examined) -> ChatRequest:
     A body of 1 KB with four messages takes 4 µs: 1.2 the typed view, 0.8 the field table, 0.8 the rules, 0.4 the keys.
     """
     request, fields = _body.decode(body)
-    request.body = body if isinstance(body, bytes) else body.content
-    _check(request)
-    names = unexplained_names(body, len(fields) + _least_keys(request))
+    request.body, request.native = body if isinstance(body, bytes) else body.content, None
+    keys, is_usual = len(fields), _USUAL.issuperset(fields)
+    if not is_usual or NULL in fields.values():
+        drop_empty_fields(request, fields)
+    empty_calls = _check(request)
+    names = unexplained_names(body, keys + _least_keys(request))
     if names and any(map(is_forbidden, names)):
         request.take_fields(fields, searched=_SEARCHED_WITH_MESSAGES)
         request.messages = _messages.decode(fields["messages"])
-    elif _PLAIN.issuperset(fields):
+    elif is_usual or _PLAIN.issuperset(fields):
         request.fields, request.extra, request.dropped = fields, (), ()
     else:
         request.take_fields(fields, searched=_SEARCHED)
     if request.functions is not None or request.function_call is not None:
         _write_as_tools(request)
+    if empty_calls:
+        request.fields["messages"] = without_empty_calls(request.fields["messages"])
     return request
 
 
@@ -220,8 +241,11 @@ def _least_keys(request: ChatRequest) -> int:
     return keys
 
 
-def _check(request: ChatRequest) -> None:
-    """Raise the first broken rule. This runs on every request: each rule first asks whether its field is there."""
+def _check(request: ChatRequest) -> bool:
+    """Raise the first broken rule; returns whether an answer has an empty list of tool calls.
+
+    This runs on every request: each rule first asks whether its field is there.
+    """
     if request.stream_options is not None and request.stream is not True:
         raise invalid("stream_options", "it is only allowed when 'stream' is true")
     if request.max_tokens is not None:
@@ -237,7 +261,7 @@ def _check(request: ChatRequest) -> None:
         check_tools(request.tools, request.tool_choice)
     if request.functions is not None or request.function_call is not None:
         check_functions(request.functions, request.function_call, beside_tools=request.tools is not None)
-    check_history(request.messages)
+    return check_history(request.messages)
 
 
 def _write_as_tools(request: ChatRequest) -> None:

@@ -19,6 +19,19 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field, structs
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 
 
+def later_reason(earlier: str | None, reason: str | None) -> str | None:
+    """The finish reason of a choice that sent `earlier`, and then `reason`; None is no reason.
+
+    The last known reason counts. Some servers send an additional "stop" after every chunk, so "stop" does not replace
+    a more specific one.
+    """
+    if earlier is None or reason is None:
+        return earlier if reason is None else reason
+    if reason not in FINISH_REASONS or (reason == "stop" and earlier in FINISH_REASONS):
+        return earlier
+    return reason
+
+
 class CacheWriteDetails(Struct):
     """Parts of `cache_write_tokens`, by how long the upstream keeps them."""
 
@@ -60,7 +73,7 @@ class CompletionUsage(Struct):
     prompt_tokens_details: PromptTokensDetails = field(default_factory=PromptTokensDetails)
     completion_tokens_details: CompletionTokensDetails = field(default_factory=CompletionTokensDetails)
     provider_cost: int | UnsetType = UNSET  # what the upstream says it charges for the call, in nano USD
-    audio_seconds: float | UnsetType = UNSET  # of sound in the prompt
+    audio_seconds: float | UnsetType = UNSET  # of audio in the prompt
 
     cached_audio_tokens: int | UnsetType = UNSET  # the part of `cached_tokens` that is audio
     web_searches: int | UnsetType = UNSET  # that the upstream made and charges for
@@ -209,6 +222,19 @@ class Delta(Struct, omit_defaults=True):
     images: Raw | UnsetType = UNSET
 
     @property
+    def continues(self) -> bool:
+        """Whether it adds content to the answer: one that ended before this delta has not ended."""
+        return bool(
+            self.content
+            or self.tool_calls
+            or self.reasoning_content
+            or self.refusal
+            or self.function_call
+            or (self.audio is not UNSET and self.audio is not None)
+            or (self.images is not UNSET and self.images is not None)
+        )
+
+    @property
     def other_parts(self) -> tuple[object, ...]:
         """The values of all content fields except `content`; UNSET or None where absent."""
         return (
@@ -270,7 +296,7 @@ class ChatChunk(Struct):
 
     @classmethod
     def finish(cls, reason: str, *, index: int = 0) -> ChatChunk:
-        """The end of one choice; `reason` is one of FINISH_REASONS."""
+        """The end of one choice: `stop`, `length`, `tool_calls`, `content_filter` or `function_call`."""
         return cls(choices=[ChunkChoice(index=index, finish_reason=reason)])
 
     @classmethod

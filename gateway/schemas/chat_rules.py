@@ -99,23 +99,29 @@ def json_object(raw: Raw | UnsetType, param: str) -> Raw | UnsetType:
 # History -----------------------------------------------------------------------------------------------------------
 
 
-def check_history(messages: Sequence[Message]) -> None:
-    """Parts that can be served, answers that say something, tool results that answer an earlier call."""
+def check_history(messages: Sequence[Message]) -> bool:
+    """Parts that can be served, answers that say something, tool results that answer an earlier call.
+
+    Returns whether an answer has an empty list of tool calls.
+    """
     called: set[str] = set()
+    empty = False
     for index, message in enumerate(messages):
         if type(message) is UserMessage:
             if type(message.content) is list:
                 _check_parts(message.content, index)
         elif type(message) is AssistantMessage:
-            _check_assistant(message, index, called)
+            if message.tool_calls:
+                called.update(call.id for call in message.tool_calls)
+            else:
+                empty = empty or message.tool_calls is not None
+                _check_assistant(message, index)
         elif type(message) is ToolMessage and message.tool_call_id not in called:
             raise invalid(f"messages[{index}].tool_call_id", "no earlier assistant message called a tool with this id")
+    return empty
 
 
-def _check_assistant(message: AssistantMessage, index: int, called: set[str]) -> None:
-    if message.tool_calls:
-        called.update(call.id for call in message.tool_calls)
-        return
+def _check_assistant(message: AssistantMessage, index: int) -> None:
     # A refusal or a spoken answer comes with null content, and callers send it back as it came.
     if not (message.content or message.content == "" or message.function_call or message.refusal or message.audio):
         raise MissingParameter(
@@ -127,14 +133,14 @@ def _check_assistant(message: AssistantMessage, index: int, called: set[str]) ->
 def _check_parts(parts: list[UserPart], index: int) -> None:
     for position, part in enumerate(parts):
         if isinstance(part, ImagePart):
-            if not _is_image_url(part.image_url.url):
+            if not is_image_url(part.image_url.url):
                 param = f"messages[{index}].content[{position}].image_url.url"
                 raise invalid(param, "expected an https URL or a base64 data URL of an image")
         elif isinstance(part, FilePart):
             _check_file(part, f"messages[{index}].content[{position}].file")
 
 
-def _is_image_url(url: str) -> bool:
+def is_image_url(url: str) -> bool:
     head = url[:128].lower()
     if head.startswith("https://"):
         return len(url) > 8 and url.isprintable() and " " not in url
@@ -149,5 +155,6 @@ def _check_file(part: FilePart, path: str) -> None:
         )
     if part.file.file_data is None:
         raise MissingParameter(f"Missing required parameter: '{path}.file_data'.", param=f"{path}.file_data")
-    if not part.file.file_data[:5].lower().startswith("data:"):
-        raise InvalidValue(f"Invalid '{path}.file_data': expected a data URL.", param=f"{path}.file_data")
+    if not part.file.file_data[:8].lower().startswith(("data:", "https://")):
+        message = f"Invalid '{path}.file_data': expected a data URL, or an https address."
+        raise InvalidValue(message, param=f"{path}.file_data")

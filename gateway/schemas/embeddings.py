@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from gateway.errors import InvalidType
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.duplicate_keys import Examined, unexplained_names
+from gateway.schemas.empty_fields import drop_nulls
 from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Semantic
 from gateway.schemas.validation import BodyDecoder
 
@@ -71,6 +72,7 @@ def decode_embedding_request(body: bytes | Examined) -> EmbeddingRequest:
     request, fields = _body.decode(body)
     unexplained_names(body, len(fields))
     _check_one_kind(request.input)
+    drop_nulls(fields)
     request.take_fields(fields)
     return request
 

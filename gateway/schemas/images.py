@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from gateway.errors import MissingParameter
 from gateway.schemas.duplicate_keys import Examined, unexplained_names
+from gateway.schemas.empty_fields import drop_nulls
 from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Semantic
 from gateway.schemas.schema_errors import invalid
 from gateway.schemas.validation import BodyDecoder
@@ -144,7 +145,7 @@ class ImageAnswer(Struct):
         shape = self.size, self.quality, self.background, self.output_format
         last = len(self.data) - 1
         return [
-            ImageEvent(image.b64_json or "", None, self.usage if number == last else None, *shape)
+            ImageEvent(image.b64_json or "", None, self.usage if number == last else None, *shape, url=image.url or "")
             for number, image in enumerate(self.data)
         ]
 
@@ -159,6 +160,7 @@ class ImageEvent(Struct):
     quality: str | None = None
     background: str | None = None
     output_format: str | None = None
+    url: str = ""  # of a finished image whose bytes the upstream did not send
 
 
 _body = BodyDecoder(ImageRequest, own=OWN)
@@ -173,6 +175,7 @@ def decode_image_request(body: bytes | Examined, *, default_model: str = "") -> 
             raise MissingParameter("Missing required parameter: 'model'.", param="model")
         request.model = default_model
     _check(request)
+    drop_nulls(fields)
     request.take_fields(fields, searched=("svg",))
     return request
 

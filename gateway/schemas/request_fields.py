@@ -32,7 +32,7 @@ Semantic = Annotated[T, "semantic"]
 Sampling = Annotated[T, "sampling"]
 Hint = Annotated[T, "hint"]
 NULL = Raw(b"null")
-OWN = frozenset({"fields", "extra", "dropped", "body"})  # for the BodyDecoder
+OWN = frozenset({"fields", "extra", "dropped", "body", "native"})  # for the BodyDecoder
 
 
 class RequestFields(Struct, kw_only=True):
@@ -92,9 +92,14 @@ class RequestFields(Struct, kw_only=True):
         """The same without a known field that was given; `x-gateway-dropped-params` will name it."""
         return structs.replace(self.without((name,)), dropped=(*self.dropped, name))
 
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        """The names of unknown top-level fields, those that were removed among them."""
+        return (*self.extra, *(name for name in self.dropped if "[" not in name and name not in self.field_classes))
+
     def refuse_unknown(self) -> None:
         """Raise UnknownParameter when there is an unknown field: the operator's `unknown_params = "reject"`."""
-        unknown = (*self.extra, *(name for name in self.dropped if name not in self.field_classes))
+        unknown = self.unknown_fields
         if unknown:
             name = header_name(unknown[0])
             raise UnknownParameter(f"Unknown parameter: '{name}'.", param=name)

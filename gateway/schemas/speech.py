@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from gateway.schemas.duplicate_keys import Examined, unexplained_names
+from gateway.schemas.empty_fields import drop_nulls
 from gateway.schemas.request_fields import OWN, Core, RequestFields, Sampling, Semantic
 from gateway.schemas.validation import BodyDecoder
 
@@ -47,7 +48,7 @@ class SpeechRequest(RequestFields, kw_only=True):
 
     @property
     def format(self) -> SpeechFormat:
-        """The format of the sound."""
+        """The format of the audio."""
         return self.response_format or "mp3"
 
     @property
@@ -67,6 +68,7 @@ def decode_speech_request(body: bytes | Examined) -> SpeechRequest:
     """The request in `body`; raises only BadRequest errors, each with the wire's code and the exact param."""
     request, fields = _body.decode(body)
     unexplained_names(body, len(fields))
+    drop_nulls(fields)
     request.take_fields(fields, searched=("voice",))
     return request
 
@@ -80,7 +82,8 @@ class SpeechUsage(Struct):
 
 
 class SpeechChunk(Struct):
-    """Some bytes of the sound as they come, usage with the last when the upstream tells it."""
+    """Some bytes of the audio as they come, usage with the last when the upstream tells it."""
 
     audio: bytes = b""
     usage: SpeechUsage | None = None
+    format: str = ""  # with the first bytes: "pcm" where the upstream says that they are raw samples

@@ -27,7 +27,7 @@ MAX_SPEAKERS = 4
 
 
 class AudioFile(Protocol):
-    """The uploaded sound, kept on disk: it may be read as often as there are attempts."""
+    """The uploaded audio, kept on disk: it may be read as often as there are attempts."""
 
     filename: str
     media_type: str  # "audio/mpeg", by extension, the part's own type or its first bytes, in this order
@@ -39,7 +39,7 @@ class AudioFile(Protocol):
 
 
 class ServerVad(Struct):
-    """How silence cuts the sound into chunks."""
+    """How silence cuts the audio into chunks."""
 
     type: Literal["server_vad"]
     threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -89,7 +89,7 @@ class TranscriptionRequest(RequestFields, kw_only=True):
 
 
 class Word(Struct):
-    """A word and its place in the sound, in seconds."""
+    """A word and its place in the audio, in seconds."""
 
     word: str
     start: float
@@ -193,9 +193,9 @@ class _Form:
     def _take(self, name: str, text: str) -> None:
         match = _NAME.fullmatch(name)
         base, inner = (match[1], match[2]) if match else (name, None)
+        if not text and base != "model":
+            return  # an empty field is an absent one: a form has no null
         if base in TranscriptionRequest.field_classes and base != "file":
-            if not text and base != "model":
-                return  # an empty optional field is an absent one
             self._take_known(base, inner, text)
         elif is_forbidden(base) or (inner and is_forbidden(inner)):
             self.dropped.append(header_name(name))
@@ -207,7 +207,8 @@ class _Form:
     def _take_known(self, name: str, inner: str | None, text: str) -> None:
         values = self.values
         if name in _LISTS:
-            values.setdefault(name, []).extend(_items(text))
+            if items := _items(text):
+                values.setdefault(name, []).extend(items)
         elif name == "chunking_strategy" and inner:
             options = values.setdefault(name, {})
             if not isinstance(options, dict) or inner in options:
@@ -269,4 +270,4 @@ def _check(request: TranscriptionRequest) -> None:
     for index, reference in enumerate(request.known_speaker_references):
         if not reference[:11].lower().startswith("data:audio/"):
             param = f"known_speaker_references[{index}]"
-            raise invalid(param, "expected a data URL of a sound")
+            raise invalid(param, "expected a data URL of audio")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
 import msgspec
 import msgspec.inspect
@@ -68,7 +68,7 @@ class BodyDecoder(Generic[T]):
                 body.decode()
             return self._typed.decode(body), self._table.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise self._explain(body, error) from None
+            return self._without_empty_objects(body) or self._refuse(body, error)
 
     def _decode_large(self, body: Examined) -> tuple[T, dict[str, Raw]]:
         """The same for a large body, whose text and top level were examined before."""
@@ -79,7 +79,7 @@ class BodyDecoder(Generic[T]):
             self._check_shape(len(content), fields)
             return self._typed.decode(content), fields
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise self._explain(content, error, fields) from None
+            return self._without_empty_objects(content) or self._refuse(content, error, fields)
 
     @cached_property
     def _fields(self) -> dict[str, msgspec.inspect.Field]:
@@ -101,9 +101,36 @@ class BodyDecoder(Generic[T]):
 
     # Slow path -----------------------------------------------------------------------------------------------------
 
+    def _without_empty_objects(self, body: bytes) -> tuple[T, dict[str, Raw]] | None:
+        """The request without optional objects that are `[]`, as PHP writes `{}`; None if that is not what is wrong."""
+        try:
+            fields = self._table.decode(body)
+            empty = [name for name in self._objects & fields.keys() if _EMPTY.fullmatch(bytes(fields[name]))]
+            if not empty:
+                return None
+            for name in empty:
+                del fields[name]
+            return self._typed.decode(msgspec.json.encode(fields)), fields
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+
+    @cached_property
+    def _objects(self) -> frozenset[str]:
+        """The optional fields that are, or may be, an object."""
+        return frozenset(
+            name for name, field in self._fields.items() if not field.required and _may_be_object(field.type)
+        )
+
+    def _refuse(self, body: bytes, error: Exception, fields: dict[str, Raw] | None = None) -> NoReturn:
+        raise self._explain(body, error, fields) from None
+
     def _explain(self, body: bytes, error: Exception, fields: dict[str, Raw] | None = None) -> BadRequest:
         """The 400 for what a decoder refused; bad JSON anywhere counts before a bad value."""
         if not isinstance(error, msgspec.ValidationError):
+            # msgspec calls it truncated data if the half is near the end.
+            half = _HALF_CHARACTER.search(body) if isinstance(error, msgspec.DecodeError) else None
+            if half is not None:
+                return InvalidJSON(f"The request body has half of a surrogate pair (byte {half.start(1)}).")
             return _not_json(error)
         try:
             fields = self._table.decode(body) if fields is None else fields
@@ -130,6 +157,21 @@ class BodyDecoder(Generic[T]):
             return first_error(parse_json(raw), self._fields[name].type, name)
         except RecursionError as error:
             return _not_json(error)
+
+
+_EMPTY = re.compile(rb"\[[ \t\r\n]*\]")
+
+
+def _may_be_object(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return any(map(_may_be_object, kind.types))
+    return isinstance(kind, msgspec.inspect.StructType | msgspec.inspect.DictType)
+
+
+_HALF_CHARACTER = re.compile(
+    rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
+)
 
 
 def _not_json(error: Exception) -> InvalidJSON:

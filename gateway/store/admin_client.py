@@ -14,8 +14,7 @@ import redis.asyncio.sentinel
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
-from gateway.store.redis_address import RedisAddress
+from gateway.store.address import ClusterAddress, RedisAddress, SentinelAddress, StoreAddress
 
 CLIENT_TIMEOUT = 10.0  # seconds; a scan may take long, a person waits
 CONNECT_TIMEOUT = 2.0

@@ -20,12 +20,11 @@ import msgspec
 
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
 from gateway.log import gateway_log
-from gateway.store.address import ClusterAddress
+from gateway.store.address import ClusterAddress, RedisAddress
 from gateway.store.connection import ReplyTo
 from gateway.store.greeting import NOBODY, ServerIdentity
 from gateway.store.identity import EVERY, StoreGuard, first_tag
 from gateway.store.link import OnReconnect, RedisLink
-from gateway.store.redis_address import RedisAddress
 from gateway.store.slots import SLOTS, slot_of
 
 MIN_PAUSE = 0.05  # seconds between two reads of the map

@@ -1,17 +1,25 @@
-"""The store's address from the settings: the URL and the passwords may be references to secrets.
+"""The store of the settings: its address, and the connection of a command that opens it for a while.
 
-No message and no command line contains the URL or a password: each process looks the references up itself.
+The URL and the passwords may be references to secrets. No message and no command line contains the URL or a password:
+each process looks the references up itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
 import msgspec
 
 from gateway.config.settings import Settings
-from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
+from gateway.store import EmbeddedServer, Store
+from gateway.store.address import ClusterAddress, RedisAddress, SentinelAddress, StoreAddress
 from gateway.store.fault import StoreSetupError
-from gateway.store.redis_address import RedisAddress
+from gateway.store.identity import StoreGuard, known_deployment
 from gateway.store.url import parse_address
+
+PATIENCE = 10.0  # seconds for one answer: a person waits
 
 
 def configured_address(settings: Settings) -> StoreAddress | None:
@@ -48,3 +56,19 @@ def _with_password(address: StoreAddress, password: str) -> StoreAddress:
 
 def _replace(address: RedisAddress, password: str) -> RedisAddress:
     return msgspec.structs.replace(address, password=password)
+
+
+@asynccontextmanager
+async def opened_store(settings: Settings) -> AsyncIterator[Store]:
+    """The store, closed at the end, with or without a running gateway.
+
+    An embedded one that no gateway serves is started, and stopped at the end.
+    """
+    async with AsyncExitStack() as stack:
+        address: StoreAddress | Path | None = configured_address(settings)
+        if address is None:
+            address = await stack.enter_async_context(EmbeddedServer.attach_or_start(settings.data_dir))
+        guard = StoreGuard(deployment=known_deployment(settings.data_dir).read())
+        store = await Store.open(address, timeout=PATIENCE, guard=guard)
+        stack.push_async_callback(store.close)
+        yield store

@@ -1,6 +1,6 @@
 """Waits until the writes of a connection survive a crash of its server, for administrative commands.
 
-`doubt_about(link, since=identity)` waits until the server has all writes of this link in its file, and, if it has
+`unconfirmed_on(link, since=identity)` waits until the server has all writes of this link in its file, and, if it has
 replicas, one of them has them, too. A server without WAITAOF (before Redis 7.2) or without an append-only file is not
 checked.
 
@@ -21,17 +21,17 @@ from gateway.store.link import RedisLink
 WITHIN = 5000  # ms for each of the two; a disk may be slow
 
 
-async def doubt_about(link: RedisLink, *, since: ServerIdentity | None, replicated: bool) -> str:
+async def unconfirmed_on(link: RedisLink, *, since: ServerIdentity | None, replicated: bool) -> str:
     """The condition that was not met, as a text for the operator; empty if all were met."""
     try:
-        doubt = await _doubt(link, replicated=replicated)
+        condition = await _unmet(link, replicated=replicated)
     except StoreUnavailable:
         since = None
     # A new connection has no writes, so its reply says nothing about the writes of the former one.
-    return doubt if link.identity is since else f"the connection to {link.address} was lost right afterwards"
+    return condition if link.identity is since else f"the connection to {link.address} was lost right afterwards"
 
 
-async def _doubt(link: RedisLink, *, replicated: bool) -> str:
+async def _unmet(link: RedisLink, *, replicated: bool) -> str:
     written = await _answer(link, "WAITAOF", 1, 0, WITHIN)
     if written is not None and written[0] < 1:
         return f"{link.address} did not say within {WITHIN // 1000} s that it is on its disk"

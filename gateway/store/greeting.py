@@ -8,10 +8,10 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.errors import StoreFate, StoreUnavailable
+from gateway.store.address import RedisAddress
 from gateway.store.command import Argument, pack
 from gateway.store.connection import RedisConnection, RedisReplyError
 from gateway.store.identity import StoreGuard, identity_of
-from gateway.store.redis_address import RedisAddress
 
 
 class ServerIdentity(Struct, frozen=True):
@@ -23,8 +23,12 @@ class ServerIdentity(Struct, frozen=True):
     role: str = ""
     policy: str = "noeviction"  # its maxmemory-policy
 
+    def has_data_of(self, before: ServerIdentity) -> bool:
+        """Whether it is the same process with the same history, so that it lacks nothing that was written."""
+        return (self.run_id, self.master_replid) == (before.run_id, before.master_replid)
 
-NO_PERMISSION = "the store's user may not run a command that the gateway needs (docs/operations.md, user): {reply}"
+
+NO_PERMISSION = "the store's user may not run a command that the gateway needs (docs/operations/redis.md): {reply}"
 
 EVICTED = (
     "the store has evicted {evicted} keys, which may be accounts: set maxmemory-policy noeviction, and restore the data"

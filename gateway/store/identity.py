@@ -7,13 +7,16 @@ data, or is the wrong server or database. Its connection is then not used, so th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from gateway.store.command import text_fields
+from gateway.store.known_text import KnownText
 from gateway.store.slots import SLOTS, slot_of
 
 IDENTITY = "cfg:identity"
@@ -30,6 +33,8 @@ NEWER = "the store was written by a later version of the gateway (schema {found}
 PEPPER = (
     "the store's keys were hashed with another pepper. Restore the pepper, or set store.previous_pepper to the old one"
 )
+DEPLOYMENT_FILE = "deployment"
+_DEPLOYMENT = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 class StoreIdentity(Struct, frozen=True):
@@ -100,3 +105,11 @@ def first_tag(slots: Iterable[int]) -> str | None:
     """The hash tag of the first of these slots that has one."""
     tags = cluster_tags()
     return next((tags[slot // EVERY] for slot in slots if slot % EVERY == 0), None)
+
+
+def known_deployment(data_dir: Path) -> KnownText:
+    """The deployment id of the store that a data directory belongs to, in a file beside the journal.
+
+    An emptied store, or another one, is found by it. Sharp edge: a data directory without the file accepts any store.
+    """
+    return KnownText(data_dir / DEPLOYMENT_FILE, _DEPLOYMENT)

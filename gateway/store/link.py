@@ -9,8 +9,9 @@
 
 Sharp edge: these calls change balances, so a command whose fate is unknown is not sent twice, unless it is repeatable
 (`resend`). A command without a reply for `timeout` seconds, or whose connection is lost, fails with `StoreUnavailable`;
-unless its `fate` is unknown, it may be repeated. A repeatable command is sent again on another connection: after a
-loss, and when its reply is later than a fifth of `timeout`. It fails `timeout` after it was sent first.
+unless its `fate` is unknown, it may be repeated. A repeatable command is sent again on another connection: after each
+loss, and when its reply is later than a fifth of `timeout`. It fails `timeout` after it was sent first, and when
+`MOST_LOSSES` connections were lost in place of its own reply.
 
 After a loss, calls wait for the reconnect until `timeout` has passed since the loss; after that they fail at once. They
 also fail at once after a server did not reply to anything for `timeout`. One link is for one server, or for one role
@@ -21,12 +22,12 @@ other server.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
+from gateway.store.address import RedisAddress
 from gateway.store.command import Argument, Script, pack
 from gateway.store.command_queue import CommandQueue
 from gateway.store.connection import (
@@ -43,14 +44,12 @@ from gateway.store.greeting import (
     greet,
 )
 from gateway.store.identity import IDENTITY, StoreGuard, tagged
-from gateway.store.redis_address import RedisAddress
-from gateway.store.resend import RepeatableCall, ResentReply
+from gateway.store.reconnect_pace import ReconnectPace
+from gateway.store.resend import READS, RepeatableCall, ResentReply
 from gateway.store.transport import Transport
 
-MIN_BACKOFF = 0.05  # seconds between the starts of two attempts
-MAX_BACKOFF = 1.0
-SETTLED_AFTER = 1.0  # a connection that lasted this long resets the backoff
 MAX_STANDBY = 4  # attempts to replace a late connection at the same time
+MOST_LOSSES = 8  # of connections, each by the reply to the same command; then it fails
 SILENCE_WAIT = 0.03  # seconds that calls wait for a reconnect after a server replied to nothing
 
 
@@ -87,6 +86,7 @@ class RedisLink:
     _greeted: float = 0.0  # loop time at which a server replied to a greeting last
     _reason: str = "not connected yet"
     _transport: Transport = field(default_factory=Transport)
+    _pace: ReconnectPace = field(default_factory=ReconnectPace)
 
     @property
     def connected(self) -> bool:
@@ -136,7 +136,12 @@ class RedisLink:
         self._attempted(StoreUnavailable(detail=self._reason, fate=StoreFate.NEVER_SENT))
 
     def call(self, *args: Argument) -> asyncio.Future[Any]:
-        """Send one command in this tick's write. The future gets all errors, except TypeError for a wrong argument."""
+        """Send one command in this tick's write. The future gets all errors, except TypeError for a wrong argument.
+
+        Commands of `READS` are repeatable.
+        """
+        if args[0] in READS:
+            return self.call_repeatable(*args)
         command = pack(args)
         future: asyncio.Future[Any] = (self._loop or asyncio.get_running_loop()).create_future()
         connection = self._usable(command, future)
@@ -223,7 +228,6 @@ class RedisLink:
 
     async def _stay_connected(self) -> None:
         loop = asyncio.get_running_loop()
-        backoff = MIN_BACKOFF
         while True:
             started = loop.time()
             try:
@@ -242,10 +246,7 @@ class RedisLink:
                     connection.abort("not needed")
             while self._connection is not None:  # a standby may replace it
                 await asyncio.wait([self._connection.lost])  # a plain await would cancel the future with the task
-            lasted = loop.time() - started
-            backoff = MIN_BACKOFF if lasted > SETTLED_AFTER else min(backoff * 2, MAX_BACKOFF)
-            # Counted from the attempt's start, so the timeout of an unanswered greeting is part of the pause.
-            await asyncio.sleep(max(0.0, backoff * random.uniform(0.5, 1.0) - lasted))  # noqa: S311  # jitter
+            await asyncio.sleep(self._pace.pause(loop.time() - started))
 
     def _take_up(self, connection: RedisConnection, identity: ServerIdentity) -> None:
         """Use the new connection for all calls, first for those that waited for it."""
@@ -302,7 +303,8 @@ class RedisLink:
 
     def _connection_lost(self, connection: RedisConnection, reason: str, unanswered: list[Unanswered]) -> None:
         self._retired.discard(connection)
-        if connection is self._connection:
+        current = connection is self._connection
+        if current:
             self._connection = None
             self._loaded.clear()
             if self._task is not None:
@@ -310,8 +312,10 @@ class RedisLink:
                 self._queue.open(self._wait_after_loss(connection), self._fail_queue)
                 if self.on_lost is not None:
                     self.on_lost()
-        for command, reply, sent in unanswered:
-            self._send_again(command, reply, sent, reason)
+        for command, reply, sent, oldest in unanswered:
+            resent = self._resent(reply, sent)
+            if current or not resent.drop_copy():  # of a late connection: the one after it has a copy
+                self._send_again(command, resent, sent, reason, oldest=oldest)
 
     def _wait_after_loss(self, connection: RedisConnection) -> float:
         """Seconds that calls wait for another connection; few if the server is silent on every connection."""
@@ -321,15 +325,12 @@ class RedisLink:
 
     # Repeatable commands ---------------------------------------------------------------------------------------------
 
-    def _send_again(self, command: bytes, reply: ReplyTo, sent: float, reason: str) -> None:
-        """Send a command of a lost connection once more, or fail it."""
-        loop = self._loop or asyncio.get_running_loop()
-        if self._task is None or loop.time() >= sent + self.timeout:
+    def _send_again(self, command: bytes, reply: ResentReply, sent: float, reason: str, *, oldest: bool) -> None:
+        """Send a command of a lost connection once more, or fail it; `oldest`: it is its reply that was lost."""
+        assert self._loop is not None
+        given_up = oldest and reply.lose() >= MOST_LOSSES
+        if given_up or self._task is None or self._loop.time() >= sent + self.timeout:
             reply.set_exception(StoreUnavailable(detail=reason, fate=StoreFate.UNKNOWN))
-            return
-        if not isinstance(reply, ResentReply):
-            reply = ResentReply(loop, reply, deadline=sent + self.timeout)
-        elif reply.drop_copy():  # another connection has a copy
             return
         connection = self._usable(command, reply)
         if connection is not None:
@@ -361,15 +362,15 @@ class RedisLink:
         else:
             connection.abort("not needed")
 
-    def _copy_commands(self, late: RedisConnection, connection: RedisConnection) -> None:
-        loop = asyncio.get_running_loop()
-
-        def resent(reply: ReplyTo, sent: float) -> ReplyTo:
-            if not isinstance(reply, ResentReply):
-                return ResentReply(loop, reply, deadline=sent + self.timeout)
+    def _resent(self, reply: ReplyTo, sent: float) -> ResentReply:
+        """Where the replies to all copies of a command go; it may be that already."""
+        if isinstance(reply, ResentReply):
             return reply
+        loop = asyncio.get_running_loop()
+        return ResentReply(loop, reply, deadline=sent + self.timeout, on_result=self._pace.helped)
 
-        for command, reply in late.replace_repeatable(resent):
+    def _copy_commands(self, late: RedisConnection, connection: RedisConnection) -> None:
+        for command, reply in late.replace_repeatable(self._resent):
             assert isinstance(reply, ResentReply)
             reply.add_copy()
             connection.send(command, reply, again=command)

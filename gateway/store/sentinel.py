@@ -13,11 +13,10 @@ from typing import Any
 import msgspec
 
 from gateway.errors import GatewayError, StoreFate, StoreUnavailable
-from gateway.store.address import SentinelAddress
+from gateway.store.address import RedisAddress, SentinelAddress
 from gateway.store.command import text_fields
 from gateway.store.identity import StoreGuard
 from gateway.store.link import OnReconnect, RedisLink
-from gateway.store.redis_address import RedisAddress
 from gateway.store.topology import OneServer
 
 ANSWER_WITHIN = 0.3  # seconds, of the link's 0.75 s to connect; a slower sentinel is ignored

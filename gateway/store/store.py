@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
 from gateway.store.cluster import Cluster
-from gateway.store.durability import doubt_about
+from gateway.store.durability import unconfirmed_on
 from gateway.store.greeting import ServerIdentity, info_fields
 from gateway.store.identity import IDENTITY, PROBE, StoreGuard, cluster_tags, tagged
 from gateway.store.link import OnReconnect, RedisLink
@@ -169,15 +169,15 @@ class Store:
             found |= dict.fromkeys(find(info_fields(info)))
         return list(found)
 
-    async def doubts(self) -> list[str]:
+    async def unconfirmed(self) -> list[str]:
         """Wait until all writes since `open` survive a crash; return the conditions that were not met, as texts.
 
         Meanwhile the links answer no other call: this is for administrative commands.
         """
         replicated = isinstance(self.address, SentinelAddress | ClusterAddress)
         links = {*self._opened, *self.links}
-        waiting = (doubt_about(link, since=self._opened.get(link), replicated=replicated) for link in links)
-        return [doubt for doubt in await asyncio.gather(*waiting) if doubt]
+        waiting = (unconfirmed_on(link, since=self._opened.get(link), replicated=replicated) for link in links)
+        return [condition for condition in await asyncio.gather(*waiting) if condition]
 
     async def close(self) -> None:
         """Close every connection; calls in flight fail with StoreUnavailable."""

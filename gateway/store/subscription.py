@@ -15,8 +15,8 @@ from typing import Any
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
+from gateway.store.address import RedisAddress
 from gateway.store.admin_client import server_client
-from gateway.store.redis_address import RedisAddress
 
 FAILURES = (RedisError, OSError)  # of a subscription whose connection is lost
 

@@ -6,8 +6,8 @@ has the one of a single server; `sentinel` and `cluster` have the others.
 
 from __future__ import annotations
 
+from gateway.store.address import RedisAddress
 from gateway.store.link import OnReconnect, RedisLink
-from gateway.store.redis_address import RedisAddress
 
 
 class OneServer:

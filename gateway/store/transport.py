@@ -6,11 +6,14 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from gateway.store.redis_address import RedisAddress
+from gateway.store.address import RedisAddress
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+#: Bytes of commands that a Unix socket may hold; the system may allow fewer. What it does not hold is sent in later
+#: turns of the loop, one socket full in each. TCP sockets grow by themselves.
+LOCAL_BUFFER: Final = 4 * 2**20
 
 
 class Transport:
@@ -23,7 +26,8 @@ class Transport:
         """The protocol of a new connection; OSError, or ValueError for an unusable certificate file."""
         loop = asyncio.get_running_loop()
         if address.path:
-            _, opened = await loop.create_unix_connection(protocol, address.path)
+            local, opened = await loop.create_unix_connection(protocol, address.path)
+            local.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LOCAL_BUFFER)
             return opened
         transport, opened = await loop.create_connection(
             protocol, address.host, address.port, ssl=self._context(address) if address.tls else None

@@ -16,9 +16,8 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
+from gateway.store.address import ClusterAddress, RedisAddress, SentinelAddress, StoreAddress
 from gateway.store.fault import StoreSetupError
-from gateway.store.redis_address import RedisAddress
 
 OPTIONS = {
     "db": "db",

@@ -11,13 +11,14 @@ running gateway.
 Sharp edge: `check_provider` runs an event loop of its own, so call it from a plain test function, not an async one.
 """
 
-from gateway.testing.background import background_upstream
 from gateway.testing.chat_cases import ask
 from gateway.testing.conformance import check_provider, collect
-from gateway.testing.fake_upstream import FakeUpstream, Reply, Seen
+from gateway.testing.fake_upstream import FakeUpstream, Reply, Seen, background_upstream
 from gateway.testing.running import RunningGateway, running_gateway
+from gateway.testing.subject import CheckReport
 
 __all__ = [
+    "CheckReport",
     "FakeUpstream",
     "Reply",
     "RunningGateway",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
 
+from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
-from gateway.schemas.chat_response import FINISH_REASONS, ChatCompletion
+from gateway.schemas.chat_response import FINISH_REASONS, ChatChunk, ChatCompletion
+from gateway.testing.call_steps import staggered
 from gateway.testing.subject import Case, Subject, assert_sane_usage, assert_sound_stream
-from gateway.testing.whole_call_cases import assert_closes_promptly, assert_unchanged, local_cases
+from gateway.testing.whole_call_cases import NO_USAGE, assert_closes_promptly, assert_unchanged, local_cases
 
 
 def ask(text: str = "Say something in five words.", *, fields: Mapping[str, Any] | None = None) -> ChatRequest:
@@ -22,7 +24,10 @@ def ask(text: str = "Say something in five words.", *, fields: Mapping[str, Any]
 
 async def stream_is_sound(subject: Subject) -> None:
     """Chunks come in order, with one finish per choice and possible usage."""
-    assert_sound_stream(await subject.stream(ask()))
+    chunks = await subject.stream(ask())
+    assert_sound_stream(chunks)
+    if not any(chunk.usage for chunk in chunks):
+        subject.notes.append(f"the stream: {NO_USAGE}")
 
 
 async def whole_answer_is_sound(subject: Subject) -> None:
@@ -38,13 +43,45 @@ async def whole_answer_is_sound(subject: Subject) -> None:
         assert choice.finish_reason in FINISH_REASONS, f"finish reason {choice.finish_reason!r} is not the wire's"
     if answer.usage is not None:
         assert_sane_usage(answer.usage)
+    else:
+        subject.notes.append(f"the whole answer: {NO_USAGE}")
 
 
 async def calls_at_once_do_not_mix(subject: Subject) -> None:
-    """One instance serves many calls: each of them ends soundly."""
-    streams = await asyncio.gather(*(subject.stream(ask(f"number {n} is the word")) for n in range(8)))
-    for chunks in streams:
-        assert_sound_stream(chunks)
+    """One instance serves many calls: each of them ends soundly, with the answer that it gets alone."""
+    texts = [f"number {n} is the word" for n in range(8)]
+    alone = [await _said(subject, text) for text in texts]
+    repeated = await _said(subject, texts[0])
+    if subject.has_upstream:
+        subject.fake.tamper = staggered()
+    together = await asyncio.gather(*(_said(subject, text) for text in texts))
+    for text, one in (*zip(texts, alone, strict=True), *zip(texts, together, strict=True)):
+        assert not any(other in one for other in texts if other != text), (
+            f"calls got each other's answers: {text!r} gave {one}"
+        )
+    if alone[0] != repeated:
+        subject.notes.append("the same question has another answer each time, so answers at once were not compared")
+        return
+    for text, one, other in zip(texts, alone, together, strict=True):
+        assert one == other, f"calls at once got other answers: {text!r} gave {other} and, alone, {one}"
+    if len(set(alone)) == 1:
+        subject.notes.append(
+            "all questions have the same answer, so an answer to another call's question is not noticed; let the "
+            "fake of the vendor repeat words of the question"
+        )
+
+
+async def _said(subject: Subject, text: str) -> str:
+    """What a stream says in answer to `text`."""
+    chunks = await subject.stream(ask(text))
+    assert_sound_stream(chunks)
+
+    async def replayed() -> AsyncIterator[ChatChunk]:
+        for chunk in chunks:
+            yield chunk
+
+    answer = await fold_chat(replayed())
+    return repr([(choice.message.content, choice.message.tool_calls) for choice in answer.choices])
 
 
 async def request_is_left_as_it_was(subject: Subject) -> None:

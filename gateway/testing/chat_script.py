@@ -19,7 +19,7 @@ from msgspec import Struct
 from gateway.testing.openai_dialect import PIXEL
 from gateway.testing.reply import Reply, Seen
 
-PCM_RATE = 48_000  # bytes a second of streamed sound
+PCM_RATE = 48_000  # bytes a second of streamed audio
 AUDIO_PER_SECOND = 20  # tokens
 PER_IMAGE = 1290  # tokens
 
@@ -32,7 +32,7 @@ class ChatScript(Struct, frozen=True, kw_only=True):
     cached_tokens: int = 0  # part of the prompt
     hidden_reasoning: int = 0  # tokens that are counted and never sent
     custom_input: str = ""  # of a call of a custom tool
-    audio_seconds: int = 0  # of sound, a chunk for each second
+    audio_seconds: int = 0  # of audio, a chunk for each second
     images: int = 0
     usage: Any = "right"
     early: bool = False
@@ -78,9 +78,9 @@ class ChatScript(Struct, frozen=True, kw_only=True):
         return chunks
 
     def _media(self) -> list[dict[str, Any]]:
-        sound = b64encode(bytes(PCM_RATE)).decode()
+        second = b64encode(bytes(PCM_RATE)).decode()
         url = f"data:image/png;base64,{PIXEL}"
-        parts: list[dict[str, Any]] = [{"audio": {"id": "audio_1", "data": sound}} for _ in range(self.audio_seconds)]
+        parts: list[dict[str, Any]] = [{"audio": {"id": "audio_1", "data": second}} for _ in range(self.audio_seconds)]
         parts += [{"images": [{"type": "image_url", "image_url": {"url": url}}]} for _ in range(self.images)]
         return parts
 

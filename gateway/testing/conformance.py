@@ -1,17 +1,20 @@
 """The conformance kit: what every provider must do, checked on a live instance.
 
 `check_provider` runs the cases of each capability the class has, and with a `FakeUpstream` also the cases about an
-upstream that refuses, lies, stalls or breaks off. It returns the names of the cases that passed and raises
-AssertionError, naming case and fault, at the first that did not. The cases are the public functions of `chat_cases`,
-`upstream_cases`, `embeddings_cases` and so on. Sharp edge: it runs its own event loop, so it cannot be called from an
-async test.
+upstream that refuses, lies, stalls or breaks off. It returns the names of the cases that passed, with notes, and raises
+AssertionError, naming case and fault, at the first that did not, also if the provider raises something else or does
+not end. The cases are the public functions of `chat_cases`, `upstream_cases`, `embeddings_cases` and so on. Sharp edge:
+it runs its own event loop, so it cannot be called from an async test.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -28,8 +31,9 @@ from gateway.testing import (
     transcription_cases,
     upstream_cases,
 )
+from gateway.testing.event_loop import STOPS_WITHIN, ends, run
 from gateway.testing.fake_upstream import FakeUpstream
-from gateway.testing.subject import Case, Subject
+from gateway.testing.subject import Case, CheckReport, NotConcerned, Subject, VendorRefusal
 
 CASES: Mapping[str, tuple[Case, ...]] = {
     "chat": chat_cases.CASES,
@@ -38,6 +42,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "speech": speech_cases.CASES,
     "transcription": transcription_cases.CASES,
 }
+CASE_WITHIN = 30.0  # seconds that a case may take, with the start and the end of its provider
 UPSTREAM_CASES: Mapping[str, tuple[Case, ...]] = {
     "chat": upstream_cases.CASES,
     "embeddings": embeddings_cases.UPSTREAM_CASES,
@@ -53,62 +58,112 @@ def check_provider(
     options: Mapping[str, Any] | None = None,
     target: Target | None = None,
     upstream: FakeUpstream | None = None,
-) -> list[str]:
-    """Check one provider class; the names of the cases that passed.
+    refusal: VendorRefusal | None = None,
+) -> CheckReport:
+    """Check one provider class; the names of the cases that passed, beside the skipped ones and the notes.
 
     `options` are written as in the configuration; `{upstream}` in a text stands for the address of `upstream`, and
     secrets may be `Secret` objects. Give `upstream` for a provider that talks to one, with the vendor's dialect as its
-    `answer`.
+    `answer`. `refusal(status, text)` makes an error with this status and text in the vendor's own shape; if the shape
+    has a pause, let it be 7 seconds. Notes are printed, too.
     """
-    return asyncio.run(_check(provider, options or {}, target, upstream))
+    report = run(_check(provider, options or {}, target, upstream, refusal))
+    for note in report.notes:
+        sys.stdout.write(f"check_provider, {provider.__name__}: {note}\n")
+    return report
 
 
 def collect(
-    provider: type[Provider], request: ChatRequest, *, options: Mapping[str, Any] | None = None
+    provider: type[Provider],
+    request: ChatRequest,
+    *,
+    options: Mapping[str, Any] | None = None,
+    upstream: FakeUpstream | None = None,
 ) -> ChatCompletion:
-    """The whole answer of a provider that needs no upstream."""
+    """The whole answer of a provider; `options` and `upstream` are as in `check_provider`."""
 
-    async def run() -> ChatCompletion:
-        async with Subject(provider, _options(provider, options or {}, ""), Target("subject", "model")) as subject:
-            return await subject.chat.chat(request, subject.target)
+    async def answer() -> ChatCompletion:
+        async with upstream or nullcontext():
+            converted = _options(provider, options or {}, upstream.url if upstream else "")
+            async with Subject(provider, converted, Target("subject", "model"), upstream=upstream) as subject:
+                return await subject.chat.chat(request, subject.target)
 
-    return asyncio.run(run())
+    return run(answer())
 
 
 async def _check(
-    provider: type[Provider], options: Mapping[str, Any], target: Target | None, upstream: FakeUpstream | None
-) -> list[str]:
-    _check_declaration(provider)
-    target = target or Target("subject", "upstream-model", "public-name", Timeouts(connect=2.0))
-    if upstream is None:
-        return await _run(provider, options, target, CASES, None)
-    async with upstream:
-        passed = await _run(provider, options, target, CASES, upstream)
-        return passed + await _run(provider, options, target, UPSTREAM_CASES, upstream)
-
-
-async def _run(
     provider: type[Provider],
     options: Mapping[str, Any],
-    target: Target,
-    cases: Mapping[str, tuple[Case, ...]],
+    target: Target | None,
     upstream: FakeUpstream | None,
-) -> list[str]:
-    passed = []
-    converted = _options(provider, options, upstream.url if upstream else "")
-    for capability in capabilities_of(provider):
-        for case in cases.get(capability, ()):
-            async with Subject(provider, converted, target, upstream=upstream) as subject:
-                await _run_case(case, subject)
-            passed.append(case.__name__)
-    return passed
+    refusal: VendorRefusal | None,
+) -> CheckReport:
+    _check_declaration(provider)
+    target = target or Target("subject", "upstream-model", "public-name", Timeouts(connect=2.0))
+    report = CheckReport()
+    async with upstream or nullcontext():
+        converted = _options(provider, options, upstream.url if upstream else "")
+        for cases in (CASES, UPSTREAM_CASES) if upstream else (CASES,):
+            for case in (case for capability in capabilities_of(provider) for case in cases.get(capability, ())):
+                subject = Subject(provider, converted, target, upstream=upstream, refusal=refusal)
+                await _run_case(case, subject, report)
+    return report
 
 
-async def _run_case(case: Callable[[Subject], Awaitable[None]], subject: Subject) -> None:
+async def _run_case(case: Callable[[Subject], Awaitable[None]], subject: Subject, report: CheckReport) -> None:
     try:
-        await asyncio.wait_for(case(subject), 30)
+        await _finish_case(case, subject)
+    except NotConcerned as reason:
+        report.skipped[case.__name__] = str(reason)
+    else:
+        report.append(case.__name__)
+    report.notes += [f"{case.__name__}: {note}" for note in subject.notes]
+
+
+async def _finish_case(case: Callable[[Subject], Awaitable[None]], subject: Subject) -> None:
+    name = f"{type(subject.provider).__name__}, {case.__name__}"
+    task = asyncio.create_task(_case(case, subject))
+    if not await ends(task, CASE_WITHIN):
+        await _give_up(task, subject, name)
+    try:
+        task.result()
+    except NotConcerned:
+        raise
     except AssertionError as error:
-        raise AssertionError(f"{type(subject.provider).__name__}, {case.__name__}: {error}") from error
+        raise AssertionError(f"{name}: {error}") from error
+    except Exception as error:
+        # The kit judges whatever a third party's code raises.
+        raise AssertionError(f"{name}: raised {type(error).__name__}: {error}{_place(error)}") from error
+
+
+async def _case(case: Callable[[Subject], Awaitable[None]], subject: Subject) -> None:
+    async with subject:
+        await case(subject)
+
+
+async def _give_up(task: asyncio.Task[None], subject: Subject, name: str) -> NoReturn:
+    """Cancel a case that has taken too long, and abandon it if it goes on."""
+    complaint = f"{name}: it had not ended after {CASE_WITHIN:g} s{_last_request(subject)}"
+    task.cancel()
+    if not await ends(task, STOPS_WITHIN):
+        complaint += (
+            f"; it went on for {STOPS_WITHIN:g} s after it was cancelled: a `finally` must not wait for the vendor"
+        )
+    raise AssertionError(complaint)
+
+
+def _place(error: Exception) -> str:
+    """File and line where an exception was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def _last_request(subject: Subject) -> str:
+    """Where a call that does not end may be."""
+    if not subject.has_upstream or not subject.fake.seen:
+        return ""
+    seen = subject.fake.seen[-1]
+    return f"; its last request was {seen.method} {seen.path}, whose answer is {seen.outcome!r}"
 
 
 def _check_declaration(provider: type[Provider]) -> None:

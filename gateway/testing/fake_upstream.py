@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 from aiohttp import web
@@ -33,11 +35,14 @@ class FakeUpstream:
     """The server; an async context manager."""
 
     def __init__(self, answer: Callable[[Seen], Reply] | None = None) -> None:
-        self.answer = answer or openai_dialect
+        self.answer: Callable[[Seen], Reply] = (
+            answer or openai_dialect
+        )  # makes the answers to requests that are not scripted
         self.tamper: Callable[[Reply], Reply] | None = None  # applied to whatever `answer` makes
-        self.seen: list[Seen] = []
-        self.url = ""
+        self.seen: list[Seen] = []  # every request so far, in order
+        self.url = ""  # the server's address, without a path
         self._scripted: deque[Reply] = deque()
+        self._open: list[tuple[Seen, asyncio.Transport | None]] = []  # requests whose answer has not ended
         self._runner: web.AppRunner | None = None
 
     @property
@@ -63,6 +68,13 @@ class FakeUpstream:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    def drop(self) -> None:
+        """Close the connection of every request whose answer has not ended."""
+        for seen, transport in self._open:
+            _note(seen, "cut")
+            if transport is not None:
+                transport.close()
 
     async def wait_started(self, position: int = -1, *, frames: int = 0, within: float = 10.0) -> Seen:
         """The request at `position` of the log, once so many frames of its answer are written."""
@@ -93,15 +105,19 @@ class FakeUpstream:
             method=request.method,
             path=request.path_qs,
             headers={name.lower(): value for name, value in request.headers.items()},
+            port=request.transport.get_extra_info("peername")[1] if request.transport else 0,
             body=await request.read(),
         )
         self.seen.append(seen)
+        self._open.append(place := (seen, request.transport))
         try:
-            response = await self._reply(request, seen)
+            return await self._reply(request, seen)
         except (asyncio.CancelledError, ConnectionError):
-            _note(seen, "left")
+            if seen.outcome == "open":
+                _note(seen, "left")
             raise
-        return response
+        finally:
+            self._open.remove(place)
 
     async def _reply(self, request: web.Request, seen: Seen) -> web.StreamResponse:
         reply = self._scripted.popleft() if self._scripted else self._unscripted(seen)
@@ -152,3 +168,28 @@ def _hang_up(request: web.Request, seen: Seen, raw: bytes) -> web.StreamResponse
             request.transport.write(raw)
         request.transport.close()
     return web.Response()  # goes nowhere: the transport is closed
+
+
+@contextmanager
+def background_upstream(answer: Callable[[Seen], Reply] | None = None) -> Iterator[str]:
+    """A `FakeUpstream` on a thread of its own, for plain tests beside a gateway that runs as another process.
+
+    ::
+
+        with background_upstream(vendor) as url:
+            ...                                    # point a provider's base_url at url
+
+    It serves until the context ends; its address has no path. Sharp edge: `answer` runs in that thread.
+    """
+    upstream = FakeUpstream(answer)
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="upstream", daemon=True)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(upstream.start(), loop).result(10)
+        yield upstream.url
+    finally:
+        asyncio.run_coroutine_threadsafe(upstream.close(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

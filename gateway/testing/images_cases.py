@@ -13,7 +13,7 @@ from gateway.billing.usage import possible_usage
 from gateway.encoders.images import ImageStreamEncoder, validate
 from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest, ImageUsage, decode_image_request
 from gateway.testing import whole_call_cases
-from gateway.testing.subject import Case, Subject
+from gateway.testing.subject import Case, NotConcerned, Subject
 
 T = TypeVar("T")
 
@@ -36,9 +36,10 @@ async def images_are_sound(subject: Subject) -> None:
 async def number_of_images_is_honoured(subject: Subject) -> None:
     """As many images as were asked for, where the provider says it honours that."""
     honoured = subject.images.image_fields
-    if honoured is None or "n" in honoured:
-        answer = await _sound(subject, image_question(n=3))
-        assert len(answer.data) == 3, f"{len(answer.data)} images instead of 3"
+    if honoured is not None and "n" not in honoured:
+        raise NotConcerned("`image_fields` does not name n")
+    answer = await _sound(subject, image_question(n=3))
+    assert len(answer.data) == 3, f"{len(answer.data)} images instead of 3"
 
 
 async def image_stream_is_sound(subject: Subject) -> None:
@@ -67,7 +68,7 @@ async def image_calls_at_once_do_not_mix(subject: Subject) -> None:
 async def cut_image_stream_never_looks_whole(subject: Subject) -> None:
     """A stream that ends before its image, cleanly or not, raises."""
     request = image_question(stream=True, partial_images=1)
-    await whole_call_cases.assert_cut_is_an_error(subject, lambda: _stream(subject, request), "cut", "whole")
+    await whole_call_cases.assert_cut_is_an_error(subject, lambda one: _stream(one, request), "cut", "whole")
 
 
 async def _sound(subject: Subject, request: ImageRequest) -> ImageAnswer:

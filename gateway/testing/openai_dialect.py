@@ -105,12 +105,12 @@ def _image_usage(images: int) -> dict[str, Any]:
 
 
 def openai_speech(seen: Seen) -> Reply:
-    """A second of sound in three pieces, or in events; words and fifty tokens are counted, which only events tell."""
+    """A second of audio in three pieces, or in events; words and fifty tokens are counted, which only events tell."""
     asked = seen.json
     format = asked.get("response_format") or "mp3"
-    sound = SOUNDS[format]
-    third = len(sound) // 3
-    pieces = [sound[:third], sound[third : 2 * third], sound[2 * third :]]
+    audio = AUDIO[format]
+    third = len(audio) // 3
+    pieces = [audio[:third], audio[third : 2 * third], audio[2 * third :]]
     if asked.get("stream_format") != "sse":
         return Reply(headers={"Content-Type": MEDIA_TYPES[format]}, frames=pieces)
     words = len(asked["input"].split())
@@ -154,7 +154,7 @@ _WAV = struct.pack(
     "<4sI4s4sIHHIIHH4sI", b"RIFF", 48_036, b"WAVE", b"fmt ", 16, 1, 1, 24_000, 48_000, 2, 16, b"data", 48_000
 )
 #: A second each; Opus, AAC and FLAC only in name.
-SOUNDS: Mapping[str, bytes] = {
+AUDIO: Mapping[str, bytes] = {
     "pcm": _SECOND,
     "wav": _WAV + _SECOND,
     "mp3": (b"\xff\xf3\x84\xc4" + bytes(188)) * 42,

@@ -13,8 +13,8 @@ from gateway.sse import DONE, encode_data
 class Reply(Struct, kw_only=True):
     """One scripted answer: a document, or frames, and how it goes wrong."""
 
-    status: int = 200
-    headers: dict[str, str] = {}
+    status: int = 200  # of HTTP
+    headers: dict[str, str] = {}  # beside those of HTTP itself
     body: bytes = b""  # a whole document; ignored when there are frames
     frames: list[bytes] | None = None  # a chunked body, each frame written by itself
     delay: float = 0.0  # seconds before the headers
@@ -48,6 +48,12 @@ class Reply(Struct, kw_only=True):
         return cls(headers={"Content-Type": "text/event-stream"}, frames=frames + [DONE] * done, interval=interval)
 
     @classmethod
+    def lines(cls, documents: list[Any], *, status: int = 200, interval: float = 0.0) -> Reply:
+        """NDJSON: one line of JSON per document, each a frame; bytes are taken as they are."""
+        frames = [item if isinstance(item, bytes) else msgspec.json.encode(item) + b"\n" for item in documents]
+        return cls(status=status, headers={"Content-Type": "application/x-ndjson"}, frames=frames, interval=interval)
+
+    @classmethod
     def silence(cls) -> Reply:
         """Headers never come."""
         return cls(delay=3600.0)
@@ -61,10 +67,11 @@ class Reply(Struct, kw_only=True):
 class Seen(Struct, kw_only=True):
     """One request as the upstream saw it, and what became of its answer."""
 
-    method: str
-    path: str
+    method: str  # in upper case
+    path: str  # with the query, if there is one
     headers: dict[str, str]  # names in lower case
-    body: bytes
+    body: bytes  # the whole body
+    port: int = 0  # of the client: requests on one connection have the same
     frames: int = 0  # written
     sent: int = 0  # bytes of the body written
     outcome: Literal["open", "answered", "cut", "left"] = "open"  # left: the client went away first

@@ -60,13 +60,13 @@ class RunningGateway:
     """Where it serves, with which key, and how it is doing."""
 
     def __init__(self, folder: Path, port: int, side_port: int) -> None:
-        self.folder = folder
-        self.config = folder / "gateway.toml"
-        self.log = folder / "gateway.log"
-        self.base_url = f"http://127.0.0.1:{port}/v1"
-        self.side_url = f"http://127.0.0.1:{side_port}"
-        self.api_key = ""
-        self.process: subprocess.Popen[bytes] | None = None
+        self.folder = folder  # of configuration, log and data
+        self.config: Path = folder / "gateway.toml"  # what it serves
+        self.log: Path = folder / "gateway.log"  # what it writes to the terminal
+        self.base_url = f"http://127.0.0.1:{port}/v1"  # for clients of OpenAI's API
+        self.side_url = f"http://127.0.0.1:{side_port}"  # of `/metrics` and `/readyz`
+        self.api_key = ""  # of an account with a balance of 1,000
+        self.process: subprocess.Popen[bytes] | None = None  # the supervisor
 
     @property
     def pid(self) -> int:
@@ -86,7 +86,7 @@ class RunningGateway:
         """Start the process and wait until it is ready; RuntimeError carries its log."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-m", "gateway", "serve", "--config", str(self.config)],
+                [sys.executable, "-P", "-m", "gateway", "serve", "--config", str(self.config)],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,

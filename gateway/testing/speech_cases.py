@@ -22,14 +22,14 @@ def speech_question(subject: Subject, **fields: Any) -> SpeechRequest:
     return decode_speech_request(msgspec.json.encode(body))
 
 
-async def sound_comes_in_every_format(subject: Subject) -> None:
+async def audio_comes_in_every_format(subject: Subject) -> None:
     """Bytes, and possible usage if any, in each format that the provider names."""
     assert subject.speech.speech_formats, "no format"
     for format in sorted(subject.speech.speech_formats):
         await _spoken(subject, speech_question(subject, response_format=format))
 
 
-async def longer_text_is_no_shorter_sound(subject: Subject) -> None:
+async def longer_text_is_no_shorter_audio(subject: Subject) -> None:
     """The whole text is said."""
     short = await _spoken(subject, speech_question(subject, input="Heron."))
     long = await _spoken(subject, speech_question(subject, input="Herons stand still for hours. " * 10))
@@ -47,22 +47,21 @@ async def speech_calls_at_once_do_not_mix(subject: Subject) -> None:
     await asyncio.gather(*(_spoken(subject, speech_question(subject, input=f"heron {n}")) for n in range(8)))
 
 
-async def leaving_a_sound_early_is_prompt(subject: Subject) -> None:
-    """A sound that is closed after its first bytes ends at once."""
-    sound = subject.speech.speak(speech_question(subject), subject.target)
-    await whole_call_cases.assert_closes_promptly(sound, "sound")
+async def leaving_audio_early_is_prompt(subject: Subject) -> None:
+    """Audio that is closed after its first bytes ends at once."""
+    audio = subject.speech.speak(speech_question(subject), subject.target)
+    await whole_call_cases.assert_closes_promptly(audio, "audio")
 
 
-async def cut_sound_never_looks_whole(subject: Subject) -> None:
+async def cut_audio_never_looks_whole(subject: Subject) -> None:
     """Bytes that break off raise, for nothing in them says that they are all."""
     request = speech_question(subject)
-    await whole_call_cases.assert_cut_is_an_error(subject, lambda: _spoken(subject, request), "cut")
+    await whole_call_cases.assert_cut_is_an_error(subject, lambda one: _spoken(one, request), "cut")
 
 
-async def leaving_a_sound_closes_the_upstream(subject: Subject) -> None:
-    """Whoever leaves a sound leaves the upstream, which would go on speaking, and charging."""
-    sound = subject.speech.speak(speech_question(subject), subject.target)
-    await whole_call_cases.assert_stream_left(subject, sound)
+async def leaving_audio_closes_the_upstream(subject: Subject) -> None:
+    """Whoever leaves audio leaves the upstream, which would go on speaking, and charging."""
+    await whole_call_cases.assert_stream_left(subject, lambda one: one.speech.speak(speech_question(one), one.target))
 
 
 async def _spoken(subject: Subject, request: SpeechRequest, target: Any = None) -> SpeechStreamEncoder:
@@ -70,7 +69,7 @@ async def _spoken(subject: Subject, request: SpeechRequest, target: Any = None) 
     async for chunk in subject.speech.speak(request, target or subject.target):
         encoder.feed(chunk)
         assert chunk.usage is None or possible_usage(chunk.usage, SpeechUsage), f"usage is {chunk.usage!r}"
-    assert encoder.size, "there was no sound"
+    assert encoder.size, "there was no audio"
     return encoder
 
 
@@ -79,15 +78,15 @@ async def _call(subject: Subject, target: Any) -> object:
 
 
 CASES: tuple[Case, ...] = (
-    sound_comes_in_every_format,
-    longer_text_is_no_shorter_sound,
+    audio_comes_in_every_format,
+    longer_text_is_no_shorter_audio,
     speech_request_is_left_as_it_was,
     speech_calls_at_once_do_not_mix,
-    leaving_a_sound_early_is_prompt,
+    leaving_audio_early_is_prompt,
     *whole_call_cases.local_cases("speech", _call),
 )
 UPSTREAM_CASES: tuple[Case, ...] = (
     *whole_call_cases.upstream_cases("speech", _call),
-    cut_sound_never_looks_whole,
-    leaving_a_sound_closes_the_upstream,
+    cut_audio_never_looks_whole,
+    leaving_audio_closes_the_upstream,
 )

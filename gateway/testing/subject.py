@@ -1,4 +1,4 @@
-"""The provider under test: a live instance with its way out, and what all cases say about an answer."""
+"""The provider under test: a live instance with its way out, what all cases say about an answer, and what was found."""
 
 from __future__ import annotations
 
@@ -14,19 +14,41 @@ from gateway.http_client.upstream import Upstream
 from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Target, Transcription
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import FINISH_REASONS, ChatChunk, CompletionUsage
-from gateway.testing.fake_upstream import FakeUpstream
+from gateway.testing.fake_upstream import FakeUpstream, Reply
 
+VendorRefusal = Callable[[int, str], Reply]
 MAX_TOKENS = 1_000_000_000
+
+
+class NotConcerned(Exception):
+    """Raised by a case that has nothing to check of this provider; the message says why."""
+
+
+class CheckReport(list[str]):
+    """The names of the cases that passed, in the order in which they ran, and what was not checked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped: dict[str, str] = {}  # names of the cases that do not concern the provider, with the reason
+        self.notes: list[str] = []  # what may be right or wrong, which only the author can tell
 
 
 class Subject:
     """A started provider; an async context manager that closes it again."""
 
     def __init__(
-        self, provider: type[Provider], options: Any, target: Target, *, upstream: FakeUpstream | None = None
+        self,
+        provider: type[Provider],
+        options: Any,
+        target: Target,
+        *,
+        upstream: FakeUpstream | None = None,
+        refusal: VendorRefusal | None = None,
     ) -> None:
         self.target = target
         self.options = options
+        self.refusal = refusal  # makes an error of the vendor from a status and a text
+        self.notes: list[str] = []  # of the case
         self._fake = upstream
         self._link = Upstream()
         self.provider = provider(options, self._link)
@@ -36,6 +58,15 @@ class Subject:
         self.images = cast(Images, self.provider)
         self.speech = cast(Speech, self.provider)
         self.transcription = cast(Transcription, self.provider)
+
+    def fresh(self) -> Subject:
+        """Another instance with the same options, which knows nothing of this one's calls."""
+        return Subject(type(self.provider), self.options, self.target, upstream=self._fake, refusal=self.refusal)
+
+    @property
+    def has_upstream(self) -> bool:
+        """Whether it talks to a `FakeUpstream`."""
+        return self._fake is not None
 
     @property
     def fake(self) -> FakeUpstream:

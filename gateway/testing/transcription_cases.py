@@ -90,7 +90,7 @@ async def transcription_calls_at_once_do_not_mix(subject: Subject) -> None:
 async def cut_transcript_stream_never_looks_whole(subject: Subject) -> None:
     """A stream that ends before its end, cleanly or not, raises."""
     request = transcription_question(stream="true")
-    await whole_call_cases.assert_cut_is_an_error(subject, lambda: _streamed(subject, request), "cut", "whole")
+    await whole_call_cases.assert_cut_is_an_error(subject, lambda one: _streamed(one, request), "cut", "whole")
 
 
 async def _heard(subject: Subject, request: TranscriptionRequest, target: Any = None) -> Transcript:

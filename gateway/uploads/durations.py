@@ -1,9 +1,9 @@
-"""What an uploaded sound is and how long it plays, from the headers of its container: a few short reads, no decoding.
+"""The format and the duration of uploaded audio, from the headers of its container: a few short reads, no decoding.
 
 ::
 
-    sound = examine_sound(read, size)        # read(offset, length) -> bytes
-    sound.kind, sound.seconds                # "mp3", 61.2; None where the container does not say
+    audio = examine_audio(read, size)        # read(offset, length) -> bytes
+    audio.kind, audio.seconds                # "mp3", 61.2; None where the container does not say
 
 WAV, MP3, Ogg (Opus, Vorbis, Speex, FLAC), FLAC, MP4 and WebM are understood, at most `MAX_READS` reads each. Sharp
 edge: what headers claim is the caller's word, and only a WAV can be checked. The length of any other is at least its
@@ -48,14 +48,14 @@ _MP4_VIDEO = re.compile(rb"hdlr.{8}vide", re.DOTALL)  # a track's handler
 _MP4_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot"})
 
 
-class Sound(Struct, frozen=True):
+class Audio(Struct, frozen=True):
     """A kind, empty where the first bytes do not tell, and seconds where the headers do."""
 
     kind: str = ""
     seconds: float | None = None
 
 
-def examine_sound(read: Read, size: int) -> Sound | None:
+def examine_audio(read: Read, size: int) -> Audio | None:
     """What the bytes are; None for what is plainly something else: text, a picture, an archive."""
     file = _File(read, size)
     head = file.at(0, PROBE)
@@ -63,13 +63,13 @@ def examine_sound(read: Read, size: int) -> Sound | None:
     start = file.at(skipped, PROBE) if skipped else head
     kind = _kind_of(start)
     if not kind:
-        return Sound("mp3" if skipped else "") if skipped or not _is_other(head) else None
+        return Audio("mp3" if skipped else "") if skipped or not _is_other(head) else None
     try:
         seconds = _READERS[kind](file, start, skipped)
         rates = RATES[_codec(kind, file, start, skipped)]
     except (_Unreadable, struct.error, IndexError, ZeroDivisionError, OverflowError):
-        return Sound(kind)
-    return Sound(kind, None if seconds is None else _believable(seconds, rates, max(1, size - skipped)))
+        return Audio(kind)
+    return Audio(kind, None if seconds is None else _believable(seconds, rates, max(1, size - skipped)))
 
 
 class _Unreadable(Exception):
@@ -101,7 +101,7 @@ def _believable(seconds: float, rates: tuple[int, int], size: int) -> float | No
 
 
 def _codec(kind: str, file: _File, start: bytes, at: int) -> str:
-    """The kind of which `RATES` has the likely rate: containers of films and of lossless sound have more bytes."""
+    """The kind of which `RATES` has the likely rate: containers of films and of lossless audio have more bytes."""
     if kind == "ogg" and b"\x7fFLAC" in start[:64]:
         return "flac"
     if kind == "webm" and _WEBM_VIDEO.search(start):
@@ -143,10 +143,10 @@ def _is_text(head: bytes) -> bool:
 
 def _wav_seconds(file: _File, start: bytes, at: int) -> float | None:
     """All data chunks by the format's byte rate; decoders play nothing else."""
-    rate, sound, at = 0, 0, at + 12
+    rate, audio, at = 0, 0, at + 12
     while at + 8 <= file.size:
         name, length = struct.unpack("<4sI", file.at(at, 8))
-        if sound and not (name.isascii() and name.decode().isprintable()):
+        if audio and not (name.isascii() and name.decode().isprintable()):
             break  # padding, or whatever else is no chunk
         at += 8
         left = file.size - at
@@ -155,9 +155,9 @@ def _wav_seconds(file: _File, start: bytes, at: int) -> float | None:
         elif name == b"data":
             # A header written before the end was known claims nothing, or everything.
             length = min(length or left, left)
-            sound += length
+            audio += length
         at += length + length % 2
-    return sound / rate if sound else None
+    return audio / rate if audio else None
 
 
 def _flac_seconds(file: _File, start: bytes, at: int) -> float | None:
@@ -186,7 +186,7 @@ class Frame(Struct, frozen=True):
 
 
 def _id3_size(head: bytes) -> int:
-    """Bytes of a tag before the sound: its size has seven bits a byte."""
+    """Bytes of a tag before the audio: its size has seven bits a byte."""
     if len(head) < 10 or not head.startswith(b"ID3"):
         return 0
     return 10 + seven_bits(head[6:10]) + (10 if head[5] & 0x10 else 0)
@@ -273,7 +273,7 @@ def _ogg_seconds(file: _File, start: bytes, at: int) -> float | None:
 
 
 def _mp4_seconds(file: _File, start: bytes, at: int) -> float | None:
-    """`mvhd` in `moov`, which may stand before or behind the sound; of a fragmented file `mehd`, if there is one."""
+    """`mvhd` in `moov`, which may stand before or behind the audio; of a fragmented file `mehd`, if there is one."""
     movie = _box(file, b"moov", at, file.size)
     if movie is None:
         return None

@@ -31,7 +31,7 @@ from gateway.uploads.spool import Spool
 MEDIA_TYPE = "multipart/form-data"
 MAX_PARTS = 64
 MAX_TEXT = 65_536  # bytes of one text field
-MAX_LARGE_TEXT = 1 << 20  # of one that may hold a sound as a data URL
+MAX_LARGE_TEXT = 1 << 20  # of one that may hold audio as a data URL
 MAX_TEXTS = 5 << 20  # of all of them
 
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")

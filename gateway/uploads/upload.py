@@ -1,4 +1,4 @@
-"""An uploaded sound as providers see it, made of the form it came in."""
+"""An uploaded audio file as providers see it, made of the form it came in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from gateway.errors import InvalidValue
-from gateway.uploads.durations import examine_sound
+from gateway.uploads.durations import examine_audio
 from gateway.uploads.form import Form
 from gateway.uploads.spool import Spool
 
@@ -34,7 +34,7 @@ MAX_NAME = 128  # characters of a file name that are passed on
 
 
 class Upload:
-    """One sound: its name, its type, its length, and its bytes as often as they are asked for."""
+    """One audio file: its name, its type, its length, and its bytes as often as they are asked for."""
 
     def __init__(self, spool: Spool, *, filename: str, media_type: str, seconds: float | None) -> None:
         self.filename = filename
@@ -45,20 +45,20 @@ class Upload:
 
     @classmethod
     async def of(cls, form: Form, spool: Spool) -> Upload | None:
-        """The sound in the form; None where the form holds no file, InvalidValue where the file holds no sound."""
+        """The audio in the form; None where the form holds no file, InvalidValue where the file holds no audio."""
         if form.filename is None:
             return None
         if not spool.size:
             raise InvalidValue("Invalid 'file': it is empty.", param="file")
         size = spool.size
-        sound = await spool.examine(lambda read: examine_sound(read, size))
+        audio = await spool.examine(lambda read: examine_audio(read, size))
         extension = _extension(form.filename)
         declared = form.content_type if form.content_type.startswith(("audio/", "video/")) else ""
-        if sound is None or not (sound.kind or extension in EXTENSIONS or declared):
+        if audio is None or not (audio.kind or extension in EXTENSIONS or declared):
             supported = ", ".join(sorted(EXTENSIONS))
-            raise InvalidValue(f"Invalid 'file': it holds no sound. Supported are: {supported}.", param="file")
-        media_type = EXTENSIONS.get(extension) or declared or EXTENSIONS[sound.kind]
-        return cls(spool, filename=_name(form.filename, media_type), media_type=media_type, seconds=sound.seconds)
+            raise InvalidValue(f"Invalid 'file': it holds no audio. Supported are: {supported}.", param="file")
+        media_type = EXTENSIONS.get(extension) or declared or EXTENSIONS[audio.kind]
+        return cls(spool, filename=_name(form.filename, media_type), media_type=media_type, seconds=audio.seconds)
 
     def chunks(self) -> AsyncIterator[bytes]:
         """The bytes from the start, in pieces of at most 64 KiB; each call begins anew."""
@@ -66,7 +66,7 @@ class Upload:
 
 
 class UploadedForm(Struct):
-    """What an endpoint decodes: a form, and the sound in it, if there is one."""
+    """What an endpoint decodes: a form, and the audio in it, if there is one."""
 
     form: Form
     upload: Upload | None

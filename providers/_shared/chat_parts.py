@@ -19,6 +19,7 @@ from .conversation import Conversation, Placed
 
 Block = dict[str, Any]
 
+OBJECT, NULL = Raw(b'"object"'), Raw(b"null")
 NO_PARAMETERS = Raw(b'{"type":"object","properties":{}}')
 # Request fields that every dialect here can express; each provider adds its own.
 CHAT_FIELDS = frozenset(
@@ -60,11 +61,18 @@ def allowed_among(functions: list[FunctionDefinition], request: ChatRequest) -> 
 
 
 def object_schema(parameters: Raw | UnsetType) -> Raw | dict[str, Raw]:
-    """A function's schema, with a `type` if it has none: Claude's servers require it, OpenAI's do not."""
+    """A function's schema as Claude's servers require it: of an object, and without nulls for what is absent.
+
+    OpenAI takes a schema without a type. Serialisers of other languages write `"type": null` and `"properties": null`.
+    """
     if parameters is UNSET:
         return NO_PARAMETERS
     known = msgspec.json.decode(parameters, type=dict[str, Raw])
-    return parameters if "type" in known else {"type": Raw(b'"object"'), **known}
+    if known.get("type") == OBJECT and NULL not in known.values():
+        return parameters
+    given = {name: value for name, value in known.items() if value != NULL}
+    kind = msgspec.json.decode(given.get("type", OBJECT))
+    return {**given, "type": OBJECT} if isinstance(kind, list) and "object" in kind else {"type": OBJECT, **given}
 
 
 def stops_of(request: ChatRequest) -> list[str]:

@@ -2,8 +2,9 @@
 
 `conversation(messages)` separates the leading instructions from the turns, merges messages of one side into one turn,
 puts tool results first in it, and writes legacy function calls as tool calls. Later instructions become part of the
-user's turn at their position. Each message keeps its position, so that an error can name its path. Sharp edge: no
-message is inserted to make a history valid; `check_user_first` refuses one that does not begin with the user.
+user's turn at their position. Each message keeps its position, so that an error can name its path. Each call gets an id
+of its own and at most one result, as these dialects demand. Sharp edge: no message is inserted to make a history valid;
+`check_user_first` refuses one that does not begin with the user.
 """
 
 from __future__ import annotations
@@ -24,25 +25,14 @@ from gateway.schemas.chat_messages import (
     FunctionToolCall,
     Message,
     SystemMessage,
-    TextPart,
     ToolMessage,
-    UserMessage,
 )
 
-PlainMessage = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
+from .call_results import Placed as Placed
+from .call_results import one_result_each
+from .call_results import text_parts as text_parts
+
 _NARROW_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-class Placed(Struct, frozen=True):
-    """A message and its position in the caller's `messages`."""
-
-    position: int
-    message: PlainMessage
-
-    @property
-    def path(self) -> str:
-        """The beginning of an error's `param`."""
-        return f"messages[{self.position}]"
 
 
 class Turn(Struct):
@@ -63,7 +53,7 @@ def conversation(messages: Sequence[Message]) -> Conversation:
     """The conversation in `messages`; neither they nor their list are changed."""
     system: list[Placed] = []
     turns: list[Turn] = []
-    for placed in _plain(messages):
+    for placed in one_result_each(_plain(messages)):
         if not turns and isinstance(placed.message, SystemMessage | DeveloperMessage):
             system.append(placed)
             continue
@@ -87,13 +77,6 @@ def check_user_first(talk: Conversation) -> None:
         raise InvalidValue(f"Invalid '{param}': this model needs a user message first.", param=param)
 
 
-def text_parts(content: str | Sequence[object] | None) -> list[TextPart]:
-    """The texts of a message's content without empty ones, because dialects refuse an empty block."""
-    if isinstance(content, str):
-        return [TextPart(content)] if content else []
-    return [part for part in content or () if isinstance(part, TextPart) and part.text]
-
-
 def joined_text(content: str | Sequence[object] | None) -> str:
     """The texts of a message's content as one text."""
     return content if isinstance(content, str) else "".join(part.text for part in text_parts(content))
@@ -106,15 +89,22 @@ def narrow_id(id: str) -> str:
     return f"call_{hashlib.sha256(id.encode()).hexdigest()[:24]}"
 
 
-def arguments_object(arguments: str, param: str) -> Raw:
-    """The text of a call's arguments as undecoded JSON; InvalidValue names `param` if it is not a JSON object."""
+def arguments_object(arguments: str) -> Raw:
+    """The text of a call's arguments as undecoded JSON of an object.
+
+    Arguments that were cut, or are no object, are wrapped, as Anthropic's documentation asks for: they are history, and
+    a refusal would end the conversation for good.
+    """
     text = arguments.strip() or "{}"
     try:
-        if not isinstance(msgspec.json.decode(text), dict):
-            raise ValueError
+        value = msgspec.json.decode(text)
+        if isinstance(value, str):  # encoded twice
+            text, value = value, msgspec.json.decode(value)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        raise InvalidValue(f"Invalid '{param}': expected a JSON object as text.", param=param) from None
-    return Raw(text.encode())
+        value = text
+    if isinstance(value, dict):
+        return Raw(text.encode())
+    return Raw(b"{}" if value is None else msgspec.json.encode({"invalid_json": arguments}))
 
 
 def _plain(messages: Sequence[Message]) -> Iterable[Placed]:

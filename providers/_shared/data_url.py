@@ -53,6 +53,11 @@ def is_data_url(url: str) -> bool:
     return url[:5].lower() == "data:"
 
 
+def is_address(url: str) -> bool:
+    """Whether this is an https address."""
+    return url[:8].lower() == "https://"
+
+
 def image_type(data: str) -> str:
     """The media type according to the first bytes of an image; empty if vendors do not accept that type."""
     try:

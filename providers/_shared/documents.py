@@ -1,24 +1,33 @@
-"""Decodes the JSON of answers and events; invalid JSON is an error of the upstream."""
+"""Decodes the JSON of answers and events; what cannot be read at all is an error of the upstream."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.upstream_errors import error_of_document
 
+from .fitting import fitted
+
 T = TypeVar("T")
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # raised for broken JSON, UTF-8, types and nesting
 
 
-def decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-    """The decoded object; UpstreamInvalidResponse if `data` is not one."""
+def decoded(decoder: msgspec.json.Decoder[T], data: bytes, *, strict: bool = False) -> T:
+    """The decoded object, without the parts that do not fit; UpstreamInvalidResponse if `data` is not one.
+
+    `strict`: a number that is written as a text does not fit.
+    """
     try:
         return decoder.decode(data)
+    except UNREADABLE:
+        pass
+    try:
+        return fitted(data, decoder.type, strict=strict)
     except UNREADABLE as error:
         raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
 
@@ -30,6 +39,13 @@ def json_object(data: bytes) -> dict[str, Any]:
     except UNREADABLE:
         return {}
     return document if isinstance(document, dict) else {}
+
+
+def raise_error_event(data: bytes, hidden: Sequence[str]) -> NoReturn:
+    """Raise for an event that is called `error`: an object with or without an `error` inside, or plain text."""
+    document = json_object(data)
+    text = data.decode("utf-8", "replace")
+    raise error_of_document(document.get("error") or document or text, hidden)
 
 
 def raise_error_inside(data: bytes, hidden: Sequence[str]) -> None:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, ClassVar
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
 from gateway import Answer, Multipart, Provider, Secret, SecretHeaders, Target, Upstream, reveal_headers
 from gateway.plugins.upstream_errors import raise_for_status
-
-from .base_url import checked_base_url
 
 JSON_HEADERS: Mapping[str, str] = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 
@@ -66,14 +65,14 @@ class HttpProvider(Provider):
         *,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """The answer when its head has arrived; the typed error for a status other than 200.
+        """The answer when its head has arrived; the typed error for a status other than 200 to 299.
 
         `headers` are sent instead of `self.headers`.
         """
         answer = await self.upstream.send(
             "POST", url, headers=self.headers if headers is None else headers, body=body, timeouts=target.timeouts
         )
-        if answer.status == 200:
+        if 200 <= answer.status < 300:
             return answer
         try:
             await self.raise_for_status(answer)
@@ -83,5 +82,13 @@ class HttpProvider(Provider):
         return answer
 
     async def raise_for_status(self, answer: Answer) -> None:
-        """Raise the typed error for a status other than 200."""
+        """Raise the typed error for a status other than 200 to 299."""
         await raise_for_status(answer, self.hidden)
+
+
+def checked_base_url(base_url: str, *, option: str = "base_url") -> tuple[str, str]:
+    """The address without a final slash, and its host and port, which no error may show; ValueError if invalid."""
+    address = urlsplit(base_url)
+    if address.scheme not in {"http", "https"} or not address.hostname or address.username is not None:
+        raise ValueError(f"{option} must be an http or https address without credentials")
+    return base_url.rstrip("/"), address.netloc

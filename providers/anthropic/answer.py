@@ -24,7 +24,8 @@ from gateway import (
 )
 from gateway.plugins.upstream_errors import error_of_document
 
-from .._shared.documents import decoded
+from .._shared.documents import UNREADABLE, decoded
+from .._shared.failed_finish import check_finish
 
 FINISH_REASONS: Mapping[str, str] = {
     "end_turn": "stop",
@@ -41,15 +42,15 @@ _encoder = msgspec.json.Encoder()
 
 
 class WireBlock(Struct):
-    """A content block of any type; the fields of the others are empty."""
+    """A content block of any type; the fields of the others are empty, or null at some servers."""
 
-    type: str
-    text: str = ""
-    thinking: str = ""
+    type: str | None = "text"
+    text: str | None = ""
+    thinking: str | None = ""
     signature: str | None = ""
-    data: str = ""
-    id: str = ""
-    name: str = ""
+    data: str | None = ""
+    id: str | None = ""
+    name: str | None = ""
     input: Raw = Raw(b"{}")
 
 
@@ -68,10 +69,15 @@ class StopDetails(Struct):
 class WireMessage(Struct):
     """An answer, whole or as a stream begins it."""
 
-    content: list[WireBlock]
+    content: list[WireBlock] | str
     stop_reason: str | None = None
     stop_details: StopDetails | None = None
     usage: dict[str, Any] | None = None
+
+    @property
+    def blocks(self) -> list[WireBlock]:
+        """The content, which is a text at some servers."""
+        return [WireBlock(text=self.content)] if isinstance(self.content, str) else self.content
 
 
 class WireAnswer(Struct):
@@ -98,6 +104,7 @@ def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
 
 def finish_reason(reason: str | None) -> str:
     """OpenAI's word for a stop reason; an unknown one goes through, and the gateway decides what it is worth."""
+    check_finish(reason or "")
     return FINISH_REASONS.get(reason or "", reason or "")
 
 
@@ -109,9 +116,9 @@ def used_tier(usage: Mapping[str, Any]) -> str:
 def thinking_blocks(blocks: Sequence[WireBlock]) -> Raw | UnsetType:
     """What a caller must send back for the thinking to count as the model's own, if there was any."""
     kept = [
-        {"type": block.type, "data": block.data}
+        {"type": block.type, "data": block.data or ""}
         if block.type == "redacted_thinking"
-        else {"type": block.type, "thinking": block.thinking, "signature": block.signature or ""}
+        else {"type": block.type, "thinking": block.thinking or "", "signature": block.signature or ""}
         for block in blocks
         if block.type in {"thinking", "redacted_thinking"}
     ]
@@ -160,10 +167,10 @@ def _count(usage: Mapping[str, Any], name: str) -> int:
 
 
 def _chat_message(message: WireMessage) -> ChatMessage:
-    blocks = message.content
-    texts = [block.text for block in blocks if block.type == "text"]
+    blocks = message.blocks
+    texts = [block.text or "" for block in blocks if block.type == "text"]
     out = ChatMessage(content="".join(texts))
-    reasoning = "".join(block.thinking for block in blocks if block.type == "thinking")
+    reasoning = "".join(block.thinking or "" for block in blocks if block.type == "thinking")
     if reasoning:
         out.reasoning_content = reasoning
     out.thinking_blocks = thinking_blocks(blocks)
@@ -178,10 +185,15 @@ def _chat_message(message: WireMessage) -> ChatMessage:
 
 def _tool_call(block: WireBlock) -> ToolCall:
     arguments = compact(block.input)
-    return ToolCall(block.id, "function", FunctionCall(name=block.name, arguments=arguments))
+    return ToolCall(block.id or "", "function", FunctionCall(name=block.name or "", arguments=arguments))
 
 
 def compact(value: Raw) -> str:
-    """The JSON text of a call's input, without space; whatever is no object counts as none."""
-    text = msgspec.json.format(bytes(value), indent=-1).decode()
-    return text if text.startswith("{") else "{}"
+    """The JSON text of a call's input, without space; an input may be such a text. What is no object counts as none."""
+    text = msgspec.json.format(bytes(value), indent=-1)
+    if text.startswith(b'"'):
+        try:
+            text = msgspec.json.format(msgspec.json.decode(text, type=str).encode(), indent=-1)
+        except UNREADABLE:
+            return "{}"
+    return text.decode() if text.startswith(b"{") else "{}"

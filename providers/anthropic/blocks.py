@@ -28,7 +28,7 @@ from gateway.schemas.chat_messages import (
 
 from .._shared.chat_parts import Block, merged_turns, objects_of, unsupported
 from .._shared.conversation import Conversation, Placed, arguments_object, narrow_id, text_parts
-from .._shared.data_url import image_type, is_data_url, read_data_url
+from .._shared.data_url import image_type, is_address, is_data_url, read_data_url
 
 MAX_BREAKPOINTS = 4
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
@@ -65,13 +65,13 @@ class BlockWriter:
         return [self._text(part) for part in text_parts(content) if not part.text.isspace()]
 
     def _text(self, part: TextPart) -> Block:
-        return self._marked({"type": "text", "text": part.text}, part.prompt_cache_breakpoint)
+        return self._marked({"type": "text", "text": part.text}, part.cache_breakpoint)
 
     # What users show -------------------------------------------------------------------------------------------------
 
     def _parts(self, parts: Iterable[UserPart], path: str) -> list[Block]:
         return [
-            self._marked(block, part.prompt_cache_breakpoint)
+            self._marked(block, part.cache_breakpoint)
             for position, part in enumerate(parts)
             if (block := _user_block(part, f"{path}[{position}]")) is not None
         ]
@@ -94,13 +94,13 @@ class BlockWriter:
     def _tool_result(self, message: ToolMessage) -> Block:
         block: Block = {"type": "tool_result", "tool_use_id": narrow_id(message.tool_call_id)}
         if isinstance(message.content, str):
-            if message.content:
+            if message.content.strip():
                 block["content"] = message.content
             return block
         parts = [part for part in text_parts(message.content) if not part.text.isspace()]
         if parts:
             block["content"] = [{"type": "text", "text": part.text} for part in parts]
-        marks = [part.prompt_cache_breakpoint for part in parts if part.prompt_cache_breakpoint is not None]
+        marks = [mark for part in parts if (mark := part.cache_breakpoint) is not None]
         return self._marked(block, marks[-1] if marks else None)
 
     # Cache breakpoints -----------------------------------------------------------------------------------------------
@@ -149,6 +149,8 @@ def _inline_image(media_type: str, data: str, param: str) -> Block:
 
 
 def _document(file: File, param: str) -> Block:
+    if is_address(file.file_data or ""):
+        return {"type": "document", "source": {"type": "url", "url": file.file_data}, **_title(file)}
     document = read_data_url(file.file_data or "", param)
     kind = document.media_type
     if kind.startswith("image/"):
@@ -159,7 +161,11 @@ def _document(file: File, param: str) -> Block:
         source = {"type": "text", "media_type": "text/plain", "data": document.text_of(param)}
     else:
         raise unsupported(param, "expected a PDF, text or image")
-    return {"type": "document", "source": source, **({"title": file.filename} if file.filename else {})}
+    return {"type": "document", "source": source, **_title(file)}
+
+
+def _title(file: File) -> Block:
+    return {"title": file.filename} if file.filename else {}
 
 
 # Assistant parts ---------------------------------------------------------------------------------------------------
@@ -172,7 +178,7 @@ def _tool_use(call: FunctionToolCall | CustomToolCall, path: str) -> Block:
         "type": "tool_use",
         "id": narrow_id(call.id),
         "name": call.function.name,
-        "input": arguments_object(call.function.arguments, f"{path}.function.arguments"),
+        "input": arguments_object(call.function.arguments),
     }
 
 

@@ -20,10 +20,11 @@ from urllib.parse import quote, urlencode
 
 from gateway import Provider, Secret, Target, Upstream, hookimpl
 
-from .._shared.base_url import checked_base_url
+from .._shared.http_provider import checked_base_url
 from ..openai.chat import OpenAIChat
 from ..openai.embeddings import OpenAIEmbeddings
 from ..openai.images import OpenAIImages
+from ..openai.responses_fields import AZURE, NONE, Support
 from ..openai.server import SharedOptions, quirks_of
 from ..openai.speech import OpenAISpeech
 from ..openai.transcription import OpenAITranscription
@@ -52,12 +53,18 @@ class AzureProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscri
         self._by_deployment = options.api_version[:4].isdecimal()
         self._query = f"?{urlencode({'api-version': options.api_version})}" if options.api_version else ""
         super().__init__(options, upstream)
+        if options.send_cache_key is None:
+            self.takes_cache_key = not self._by_deployment  # older versions of its API refuse the field
 
     @property
     def configured_url(self) -> str:
         endpoint, _ = checked_base_url(self.options.endpoint, option="endpoint")
         endpoint = endpoint.removesuffix("/v1").removesuffix("/openai")
         return f"{endpoint}/openai" if self._by_deployment else f"{endpoint}/openai/v1"
+
+    @property
+    def responses(self) -> Support:
+        return NONE if self._by_deployment else AZURE
 
     def credentials(self) -> dict[str, str]:
         if self.options.token is not None:

@@ -36,10 +36,11 @@ from gateway import (
     Upstream,
     hookimpl,
 )
-from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.errors import UpstreamTruncated
 
-from .._shared.base_url import checked_base_url
 from .._shared.chat_parts import CHAT_FIELDS
+from .._shared.http_provider import checked_base_url
+from .._shared.whole_stream import chunk_of
 from .answer import read_completion
 from .credentials import ChainedCredentials
 from .errors import raise_for_status
@@ -116,7 +117,9 @@ class BedrockProvider(Provider, Chat):
         async with answer:
             await raise_for_status(answer, hidden)
             if answer.headers.get("Content-Type", "").startswith(("application/json", "text/")):
-                raise UpstreamInvalidResponse(detail="a document instead of an event stream")
+                whole = read_completion(await answer.read(), hidden, asked_tier=request.service_tier)
+                yield chunk_of(whole)  # a server that does not stream
+                return
             reader = EventReader(hidden, asked_tier=request.service_tier)
             decoder = FrameDecoder()
             while piece := await answer.read_chunk():

@@ -43,10 +43,10 @@ TIERS: Mapping[str, str] = {"default": "default", "flex": "flex", "priority": "p
 class WireToolUse(Struct, rename="camel"):
     """A call of a tool; `type` is set only for tools that the server itself runs."""
 
-    tool_use_id: str
-    name: str
+    tool_use_id: str | None = ""
+    name: str | None = ""
     input: Raw = Raw(b"{}")
-    type: str = ""
+    type: str | None = ""
 
 
 class WireReasoningText(Struct):
@@ -106,7 +106,7 @@ class WireAnswer(Struct, rename="camel"):
     """A whole answer."""
 
     output: WireOutput
-    stop_reason: str
+    stop_reason: str | None = None
     usage: Any = None
     service_tier: WireTier | None = None
 
@@ -162,7 +162,7 @@ def read_completion(body: bytes, hidden: Sequence[str] = (), *, asked_tier: str 
         message.reasoning_content = "".join(reasoning)
     if calls:
         message.tool_calls = calls
-    choice = Choice(message=message, finish_reason=read_finish(answer.stop_reason))
+    choice = Choice(message=message, finish_reason=read_finish(answer.stop_reason or ""))
     completion = ChatCompletion(choices=[choice], usage=read_usage(answer.usage))
     completion.service_tier = read_tier(answer.service_tier, asked_tier)
     return completion
@@ -214,7 +214,8 @@ def _writes(details: Any, written: int) -> dict[str, int]:
 
 def _call(use: WireToolUse) -> ToolCall:
     arguments = msgspec.json.format(bytes(use.input), indent=-1).decode()
-    return ToolCall(id=use.tool_use_id, type="function", function=FunctionCall(name=use.name, arguments=arguments))
+    function = FunctionCall(name=use.name or "", arguments=arguments)
+    return ToolCall(id=use.tool_use_id or "", type="function", function=function)
 
 
 def _reasoning(block: WireReasoning, thoughts: Thoughts) -> str:

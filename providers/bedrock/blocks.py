@@ -1,4 +1,4 @@
-"""Messages as Bedrock's content blocks: text, images, sounds, documents, tool calls and results, reasoning.
+"""Messages as Bedrock's content blocks: text, images, audio, documents, tool calls and results, reasoning.
 
 `BlockWriter(cache_points=…).conversation(talk)` returns the system blocks and the alternating turns. Media stay the
 base64 they came as. Whatever Converse has no block for is refused with the path of the part, before anything is sent.
@@ -83,8 +83,10 @@ class BlockWriter:
 
     def _texts(self, content: str | Sequence[object] | None) -> Iterator[Block]:
         for part in text_parts(content):
+            if part.text.isspace():
+                continue  # Bedrock calls such a text blank, and refuses it
             yield {"text": part.text}
-            yield from self._point(part.prompt_cache_breakpoint)
+            yield from self._point(part.cache_breakpoint)
 
     # What users show -------------------------------------------------------------------------------------------------
 
@@ -94,7 +96,7 @@ class BlockWriter:
                 yield from self._texts([part])
                 continue
             yield self._media(part, f"{path}[{position}]")
-            yield from self._point(part.prompt_cache_breakpoint)
+            yield from self._point(part.cache_breakpoint)
 
     def _media(self, part: UserPart, path: str) -> Block:
         if isinstance(part, ImagePart):
@@ -138,10 +140,10 @@ class BlockWriter:
             yield _tool_use(call, f"{path}.tool_calls[{position}]")
 
     def _tool_result(self, message: ToolMessage) -> Iterator[Block]:
-        parts = text_parts(message.content)
+        parts = [part for part in text_parts(message.content) if not part.text.isspace()]
         content = [{"text": part.text} for part in parts]
         yield {"toolResult": {"toolUseId": narrow_id(message.tool_call_id), "content": content}}
-        marks = [part.prompt_cache_breakpoint for part in parts if part.prompt_cache_breakpoint is not None]
+        marks = [mark for part in parts if (mark := part.cache_breakpoint) is not None]
         if marks:
             yield from self._point(marks[-1])
 
@@ -183,7 +185,7 @@ def _inline_image(image: DataURL, param: str) -> Block:
 def _tool_use(call: FunctionToolCall | CustomToolCall, path: str) -> Block:
     if isinstance(call, CustomToolCall):
         raise unsupported(f"{path}.type", "this model has no custom tools")
-    arguments = arguments_object(call.function.arguments, f"{path}.function.arguments")
+    arguments = arguments_object(call.function.arguments)
     return {"toolUse": {"toolUseId": narrow_id(call.id), "name": call.function.name, "input": arguments}}
 
 

@@ -78,8 +78,8 @@ class ChainedCredentials:
             # A third party's chain of files, processes and services raises what it likes, quoting what it read.
             if self._frozen is not None and not self._ends_within(0):
                 return self._frozen
-            failed = UpstreamAuthError(detail=f"the credential chain failed: {type(error).__name__}")
-            raise failed.began_at("connection") from None
+            detail = f"the credential chain failed: {type(error).__name__}"
+            raise UpstreamAuthError(detail=detail).began_at("connection") from None
         return Credentials(
             access_key_id=frozen.access_key, secret_access_key=frozen.secret_key, session_token=frozen.token or ""
         )

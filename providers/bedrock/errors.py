@@ -44,7 +44,7 @@ STATUS: Mapping[str, int] = {
 
 async def raise_for_status(answer: Answer, hidden: Sequence[str]) -> None:
     """Raise the typed error unless the answer is a success."""
-    if answer.status == 200:
+    if 200 <= answer.status < 300:
         return
     body = await error_body(answer)
     document = json_object(body)

@@ -151,7 +151,7 @@ class EventReader:
         if use is None or use.type:
             return None  # of what the server runs itself, callers see the outcome
         call = self._calls[event.content_block_index] = _Call(len(self._calls))
-        return ChatChunk.tool_call(call.position, id=use.tool_use_id, name=use.name)
+        return ChatChunk.tool_call(call.position, id=use.tool_use_id or "", name=use.name or "")
 
     def _arguments(self, block: int, text: str) -> ChatChunk | None:
         call = self._calls.get(block)

@@ -36,12 +36,12 @@ from gateway import (
     Upstream,
     hookimpl,
 )
-from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
-from gateway.plugins.upstream_errors import MAX_BODY, error_of_answer
+from gateway.errors import UpstreamTruncated
+from gateway.plugins.upstream_errors import error_of_answer
 
 from .._shared.chat_parts import CHAT_FIELDS
-from .._shared.documents import raise_error_inside
 from .._shared.http_provider import HttpOptions, HttpProvider
+from .._shared.whole_stream import chunk_of, chunks_of, folded, is_event_stream
 from ..gemini.parallel import in_parallel
 from .answer import read_completion
 from .embedding import WireVectors, batch_bodies, joined, read_vectors
@@ -84,7 +84,11 @@ class CohereProvider(HttpProvider, Chat, Embeddings):
         """One JSON answer."""
         body = chat_body(request, target.model, self._traits_of(target.model), stream=False)
         async with await self.post_url(f"{self._server}/v2/chat", body, target) as answer:
-            completion = read_completion(await answer.read(), self.hidden)
+            whole = await answer.read()
+        if is_event_stream(whole):
+            completion = await folded(chunks_of(whole, EventReader(self.hidden)))
+        else:
+            completion = read_completion(whole, self.hidden)
         if request.service_tier is not None:
             completion.service_tier = "default"  # a wish that was not passed on
         return completion
@@ -94,16 +98,19 @@ class CohereProvider(HttpProvider, Chat, Embeddings):
         body = chat_body(request, target.model, self._traits_of(target.model), stream=True)
         async with await self.post_url(f"{self._server}/v2/chat", body, target) as answer:
             if answer.headers.get("Content-Type", "").startswith("application/json"):
-                raise_error_inside(await answer.read(limit=MAX_BODY), self.hidden)
-                raise UpstreamInvalidResponse(detail="a document instead of an event stream")
+                chunk = chunk_of(read_completion(await answer.read(), self.hidden))  # a server that does not stream
+                if request.service_tier is not None:
+                    chunk.service_tier = "default"
+                yield chunk
+                return
             reader = EventReader(self.hidden)
             while events := await answer.read_events():
                 for event in events:
-                    chunk = reader.read(event)
-                    if chunk is not None:
+                    step = reader.read(event)
+                    if step is not None:
                         if request.service_tier is not None:
-                            chunk.service_tier = "default"
-                        yield chunk
+                            step.service_tier = "default"
+                        yield step
                     if reader.complete:
                         answer.release()
                         return

@@ -71,7 +71,7 @@ class WireLogprobs(Struct):
 class WireMessage(Struct):
     """What the model said."""
 
-    content: list[WireContent] | None = None
+    content: list[WireContent] | str | None = None
     tool_calls: list[WireToolCall] | None = None
     tool_plan: str | None = None
 
@@ -80,7 +80,7 @@ class WireAnswer(Struct):
     """A whole answer."""
 
     message: WireMessage
-    finish_reason: str
+    finish_reason: str | None = None
     usage: Any = None
     logprobs: list[WireLogprobs] | None = None
 
@@ -91,10 +91,11 @@ _decoder = msgspec.json.Decoder(WireAnswer)
 def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     """The answer in a JSON body; an error that rides in it is raised."""
     answer = read_document(_decoder, body, hidden)
-    if answer.finish_reason in FAILED_REASONS:
-        raise failure(answer.finish_reason)
+    reason = answer.finish_reason or ""
+    if reason in FAILED_REASONS:
+        raise failure(reason)
     said = answer.message
-    content = said.content or []
+    content = [WireContent(said.content)] if isinstance(said.content, str) else said.content or []
     message = ChatMessage(content="".join(piece.text for piece in content if piece.text))
     reasoning = (said.tool_plan or "") + "".join(piece.thinking for piece in content if piece.thinking)
     if reasoning:
@@ -102,17 +103,19 @@ def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     if said.tool_calls:
         message.tool_calls = [_call(call) for call in said.tool_calls]
         message.content = message.content or None
-    choice = Choice(message=message, finish_reason=finish_reason(answer.finish_reason))
+    choice = Choice(message=message, finish_reason=finish_reason(reason))
     if answer.logprobs:
         choice.logprobs = read_logprobs(answer.logprobs)
     return ChatCompletion(choices=[choice], usage=read_usage(answer.usage))
 
 
-def read_document(decoder: msgspec.json.Decoder[T], data: bytes, hidden: Sequence[str] = ()) -> T:
+def read_document(
+    decoder: msgspec.json.Decoder[T], data: bytes, hidden: Sequence[str] = (), *, strict: bool = False
+) -> T:
     """What `data` holds; raises the error that it holds instead, or UpstreamInvalidResponse."""
     if b'"error"' in data:  # the word may also stand in what the model said
         raise_error_inside(data, hidden)
-    return decoded(decoder, data)
+    return decoded(decoder, data, strict=strict)
 
 
 def finish_reason(reason: str) -> str:

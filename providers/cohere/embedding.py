@@ -34,8 +34,13 @@ class WireFloats(Struct):
 class WireVectors(Struct):
     """The answer to a batch."""
 
-    embeddings: WireFloats
+    embeddings: WireFloats | list[list[float]]  # a list: the form of version 1
     meta: Any = None
+
+    @property
+    def floats(self) -> list[list[float]]:
+        """The vectors."""
+        return self.embeddings if isinstance(self.embeddings, list) else self.embeddings.floats
 
 
 _encoder = msgspec.json.Encoder()
@@ -60,7 +65,7 @@ def batch_bodies(request: EmbeddingRequest, model: str, traits: ModelTraits) -> 
 
 def read_vectors(body: bytes, hidden: Sequence[str] = ()) -> WireVectors:
     """The vectors in a JSON body; an error that rides in it is raised."""
-    return read_document(_decoder, body, hidden)
+    return read_document(_decoder, body, hidden, strict=True)
 
 
 def joined(answers: Sequence[WireVectors], request: EmbeddingRequest) -> EmbeddingAnswer:
@@ -68,9 +73,9 @@ def joined(answers: Sequence[WireVectors], request: EmbeddingRequest) -> Embeddi
     vectors: list[Vector] = []
     for position, answer in enumerate(answers):
         sent = min(BATCH, len(request.inputs) - position * BATCH)
-        if len(answer.embeddings.floats) != sent:
-            raise UpstreamInvalidResponse(detail=f"{len(answer.embeddings.floats)} embeddings for {sent} texts")
-        vectors += answer.embeddings.floats
+        if len(answer.floats) != sent:
+            raise UpstreamInvalidResponse(detail=f"{len(answer.floats)} embeddings for {sent} texts")
+        vectors += answer.floats
     return EmbeddingAnswer(vectors, usage=_usage(answers))
 
 

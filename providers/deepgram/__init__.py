@@ -36,8 +36,8 @@ from gateway import (
     hookimpl,
 )
 
+from .._shared.audio_body import audio_of
 from .._shared.http_provider import HttpOptions, HttpProvider
-from .._shared.sound_body import sound_of
 from . import speech, transcription
 
 
@@ -68,17 +68,17 @@ class DeepgramProvider(HttpProvider, Speech, Transcription):
         return {"Authorization": f"Token {self.reveal(self.options.api_key)}"}
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
-        """The sound as it is made."""
+        """The audio as it is made."""
         query = speech.query(request, speech.model(request, target.model, self.options.voice_map))
         headers = {"Content-Type": "application/json", "Accept": "*/*", **self.headers}
         async with await self.post_url(
             self._url("/v1/speak", query), speech.body(request), target, headers=headers
         ) as answer:
-            async for chunk in sound_of(answer, self.hidden):
+            async for chunk in audio_of(answer, self.hidden):
                 yield chunk
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
-        """One document; the sound is the request's body, and streams through."""
+        """One document; the audio is the request's body, and streams through."""
         query = transcription.query(request, target.model, detect_language=self.options.detect_language)
         file = request.file
         headers = {

@@ -1,4 +1,4 @@
-"""Speech: which model, which is a voice, and how its sound is encoded (docs/providers/deepgram.md).
+"""Speech: which model, which is a voice, and how its audio is encoded (docs/providers/deepgram.md).
 
 Sharp edge: Deepgram says itself which models take a speed, and within which bounds.
 """

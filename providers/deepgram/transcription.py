@@ -1,6 +1,6 @@
 """Transcription: what the address asks for, and segments, words and speakers out of the answer.
 
-What callers may send is in docs/providers/deepgram.md. Utterances become segments. Sharp edge: a sound of several
+What callers may send is in docs/providers/deepgram.md. Utterances become segments. Sharp edge: audio of several
 channels is one transcript, of its first channel.
 """
 
@@ -33,6 +33,11 @@ class WireWord(Struct):
     end: float = 0.0
     punctuated_word: str = ""
 
+    @property
+    def shown(self) -> str:
+        """The word as it is written."""
+        return self.punctuated_word or self.word
+
 
 class WireUtterance(Struct):
     """What somebody said in one go."""
@@ -61,12 +66,12 @@ class WireChannel(Struct):
 class WireResults(Struct):
     """What was heard."""
 
-    channels: list[WireChannel]
+    channels: list[WireChannel] = []
     utterances: list[WireUtterance] | None = None
 
 
 class WireMetadata(Struct):
-    """About the sound."""
+    """About the audio."""
 
     duration: float | None = None
 
@@ -98,7 +103,7 @@ def query(request: TranscriptionRequest, model: str, *, detect_language: bool) -
 
 
 def media_type(request: TranscriptionRequest) -> str:
-    """The sound's type, if it has the form of one: it becomes a header."""
+    """The audio's type, if it has the form of one: it becomes a header."""
     name = request.file.media_type
     return name if _MEDIA_TYPE.fullmatch(name) else "application/octet-stream"
 
@@ -110,17 +115,18 @@ def _is_older(model: str) -> bool:
 def read_transcript(body: bytes, *, speakers: bool) -> Transcript:
     """The transcript in an answer; `speakers` were asked for."""
     found = decoded(_decoder, body)
-    if not found.results.channels or not found.results.channels[0].alternatives:
+    channel = found.results.channels[0] if found.results.channels else WireChannel()
+    best = channel.alternatives[0] if channel.alternatives else WireAlternative()
+    said = found.results.utterances or []
+    if not channel.alternatives and not said:
         raise UpstreamInvalidResponse(detail="a transcript without a channel")
-    channel = found.results.channels[0]
-    best = channel.alternatives[0]
     seconds = found.metadata.duration if found.metadata is not None else None
     return Transcript(
-        best.transcript,
+        best.transcript or " ".join(one.transcript for one in said) or " ".join(word.shown for word in best.words),
         language=channel.detected_language or (best.languages[0] if best.languages else None),
         duration=seconds,
-        segments=[_segment(one, speakers=speakers) for one in found.results.utterances or ()] or None,
-        words=[Word(word.punctuated_word or word.word, word.start, word.end) for word in best.words] or None,
+        segments=[_segment(one, speakers=speakers) for one in said] or None,
+        words=[Word(word.shown, word.start, word.end) for word in best.words] or None,
         usage=None if seconds is None else TranscriptUsage(seconds=seconds),
     )
 

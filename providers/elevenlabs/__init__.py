@@ -31,8 +31,8 @@ from gateway import (
     hookimpl,
 )
 
+from .._shared.audio_body import audio_of
 from .._shared.http_provider import HttpOptions, HttpProvider
-from .._shared.sound_body import sound_of
 from . import speech, transcription
 
 
@@ -62,13 +62,13 @@ class ElevenLabsProvider(HttpProvider, Speech, Transcription):
         return {"xi-api-key": self.reveal(self.options.api_key)}
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
-        """The sound as it is made."""
+        """The audio as it is made."""
         voice = speech.voice_id(request, self.options.voice_map, ids=self.options.voice_ids)
         url = f"{self.base_url}{speech.path(request, voice)}"
         body = speech.speech_body(request, target.model)
         headers = {"Content-Type": "application/json", "Accept": "*/*", **self.headers}
         async with await self.post_url(url, body, target, headers=headers) as answer:
-            async for chunk in sound_of(answer, self.hidden):
+            async for chunk in audio_of(answer, self.hidden):
                 yield chunk
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:

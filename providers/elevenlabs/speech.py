@@ -42,7 +42,7 @@ def voice_id(request: SpeechRequest, voices: Mapping[str, str], *, ids: bool) ->
 
 
 def path(request: SpeechRequest, voice: str) -> str:
-    """Where the sound is, with the format in which it should come."""
+    """Where the audio is, with the format in which it should come."""
     stream = "" if request.format in WHOLE else "/stream"
     return f"/v1/text-to-speech/{voice}{stream}?output_format={FORMATS[request.format]}"
 

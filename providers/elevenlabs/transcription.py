@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway import Multipart, Segment, Transcript, TranscriptionRequest, TranscriptUsage, Word
+from gateway.errors import UpstreamInvalidResponse
 
 from .._shared.documents import decoded
 
@@ -36,7 +37,7 @@ class WireWord(Struct):
 class WireTranscript(Struct):
     """The document."""
 
-    text: str
+    text: str | None = None
     language_code: str | None = None
     words: list[WireWord] | None = None
     audio_duration_secs: float | None = None
@@ -68,8 +69,13 @@ def read_transcript(body: bytes, *, speakers: bool) -> Transcript:
     found = decoded(_decoder, body)
     seconds = found.audio_duration_secs
     said = found.words or []
+    text = found.text
+    if text is None and said:
+        text = "".join(word.text for word in said if word.type != "audio_event").strip()
+    if text is None:
+        raise UpstreamInvalidResponse(detail="a transcript without text")
     return Transcript(
-        found.text,
+        text,
         language=found.language_code,
         duration=seconds,
         segments=list(_turns(said)) or None if speakers else None,

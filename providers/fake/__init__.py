@@ -118,7 +118,7 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
             yield chunk
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
-        """Words about the sound's length and hash."""
+        """Words about the audio's length and hash."""
         return await listened(request, await self._begin(target))
 
     async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:

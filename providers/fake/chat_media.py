@@ -1,4 +1,4 @@
-"""The sound, the images and the custom tool call of a scripted chat answer, and their tokens."""
+"""The audio, the images and the custom tool call of a scripted chat answer, and their tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .images import png
 from .script import Script
 
 PCM_RATE = 48_000  # bytes a second
-PER_SECOND = 20  # tokens of sound
+PER_SECOND = 20  # tokens of audio
 PER_IMAGE = 1290  # tokens
 GREY = (128, 128, 128)
 

@@ -32,14 +32,14 @@ MP3_FRAME_SECONDS = 0.024
 
 
 def speech_chunks(request: SpeechRequest, script: Script) -> Iterator[SpeechChunk]:
-    """The sound in pieces, usage with the last; InvalidValue for a voice that there is not."""
+    """The audio in pieces, usage with the last; InvalidValue for a voice that there is not."""
     if isinstance(request.voice, str) and request.voice not in VOICES:
         supported = ", ".join(sorted(VOICES))
         raise InvalidValue(f"There is no such voice. Supported are: {supported}.", param="voice")
     seconds = len(request.input) * SECONDS_PER_LETTER / (request.speed or 1.0)
-    sound = _sound(request, seconds)
-    size = -(-len(sound) // script.chunks) if script.chunks else PIECE
-    pieces = [sound[start : start + size] for start in range(0, len(sound), size)]
+    audio = _audio(request, seconds)
+    size = -(-len(audio) // script.chunks) if script.chunks else PIECE
+    pieces = [audio[start : start + size] for start in range(0, len(audio), size)]
     while True:
         for piece in pieces:
             yield SpeechChunk(piece)
@@ -51,7 +51,7 @@ def speech_chunks(request: SpeechRequest, script: Script) -> Iterator[SpeechChun
         yield SpeechChunk(usage=_usage(request, seconds, script))
 
 
-def _sound(request: SpeechRequest, seconds: float) -> bytes:
+def _audio(request: SpeechRequest, seconds: float) -> bytes:
     if request.format == "mp3":
         return MP3_FRAME * max(1, round(seconds / MP3_FRAME_SECONDS))
     pcm = _tone(request, seconds)

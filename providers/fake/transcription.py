@@ -1,4 +1,4 @@
-"""Made-up transcripts: words that tell the sound's length and hash, evenly spread over its time."""
+"""Made-up transcripts: words that tell the audio's length and hash, evenly spread over its time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gateway.errors import UpstreamTruncated
 from .script import Script
 
 FORMATS = frozenset({"json", "text", "srt", "vtt", "verbose_json", "diarized_json"})
-BYTES_PER_SECOND = 16_000  # of a sound whose headers do not say
+BYTES_PER_SECOND = 16_000  # of audio whose headers do not say
 WORDS_PER_SEGMENT = 4
 
 
@@ -20,7 +20,7 @@ async def listened(request: TranscriptionRequest, script: Script) -> Transcript:
     digest = hashlib.sha256()
     async for piece in request.file.chunks():
         digest.update(piece)
-    text = f"I heard {request.file.size} bytes of sound that begin their hash with {digest.hexdigest()[:8]}."
+    text = f"I heard {request.file.size} bytes of audio that begin their hash with {digest.hexdigest()[:8]}."
     return _transcript(request, script, text if script.text is None else script.text)
 
 

@@ -28,6 +28,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from gateway import (
+    AcceptedFields,
     Answer,
     Chat,
     ChatChunk,
@@ -39,6 +40,7 @@ from gateway import (
     ImageAnswer,
     ImageRequest,
     Images,
+    ImageUsage,
     Provider,
     Secret,
     SecretHeaders,
@@ -54,7 +56,7 @@ from gateway import (
     hookimpl,
     reveal_headers,
 )
-from gateway.errors import UpstreamTruncated
+from gateway.errors import GatewayError, UpstreamTruncated
 
 from .._shared.chat_parts import CHAT_FIELDS
 from .._shared.http_provider import JSON_HEADERS
@@ -65,16 +67,17 @@ from .credentials import FixedHeaders, VertexToken, google_token_source
 from .events import FrameReader
 from .failures import raise_for_status
 from .model_flags import ModelFlags, flags_of
+from .native import accepted_fields, native_body, native_chunks, native_completion, native_of
 from .parallel import in_parallel
 from .request import chat_body
 from .usage import image_usage
-from .wire import WireAnswer, read_answer, read_whole
+from .wire import Blob, WireAnswer, read_answer, read_whole
 
 WHOLE, STREAM, BATCH = "generateContent", "streamGenerateContent?alt=sse", "batchEmbedContents"
 AT_ONCE = 4  # upstream calls that one request may have under way
 MIB = 1024 * 1024
 
-Body = bytes | transcription.SoundBody
+Body = bytes | transcription.AudioBody
 
 
 class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
@@ -115,7 +118,7 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         safety: dict[str, str] = {}  # thresholds by category: HARM_CATEGORY_HARASSMENT = "BLOCK_ONLY_HIGH"
         voices: dict[str, str] = {}  # Gemini's voices by the names callers use
         task_type: str = ""  # of embeddings, such as RETRIEVAL_DOCUMENT
-        max_inline_audio: int = 14 * MIB  # bytes of a sound to transcribe: 20 MB of request, as base64
+        max_inline_audio: int = 14 * MIB  # bytes of audio to transcribe: 20 MB of request, as base64
         models: dict[str, ModelFlags] = {}  # by a pattern of the upstream's names; the first that matches wins
 
     options: Options
@@ -158,31 +161,39 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
 
     # Chat ------------------------------------------------------------------------------------------------------------
 
+    def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
+        """Requests in Gemini's own dialect are passed through."""
+        return accepted_fields(dialect, has_safety=bool(self._safety))
+
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""
         body = await self._whole(target, WHOLE, self._chat_body(request, target))
         audio_format = request.audio.format if request.audio else "pcm16"
-        return read_completion(body, self._hidden, audio_format=audio_format, model=target.model)
+        completion = read_completion(body, self._hidden, audio_format=audio_format, model=target.model)
+        return completion if native_of(request) is None else native_completion(completion, body)
 
     async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The chunks of one event stream; usage comes with its frames."""
         async with await self._send(target, STREAM, self._chat_body(request, target)) as answer:
             await raise_for_status(answer, self._hidden)
-            reader = FrameReader(self._hidden, expected=request.choices, model=target.model)
+            reader = FrameReader(self._hidden, model=target.model)
+            read = reader.read if native_of(request) is None else partial(native_chunks, reader)
             if _is_json(answer):
                 for chunk in reader.read_document(await answer.read()):  # an error, or a server that does not stream
                     yield chunk
             else:
-                while not reader.complete and (events := await answer.read_events()):
+                while events := await answer.read_events():
                     for event in events:
-                        for chunk in reader.read(event):
+                        for chunk in read(event):
                             yield chunk
             if not reader.finished:
                 raise UpstreamTruncated()
             answer.release()
 
     def _chat_body(self, request: ChatRequest, target: Target) -> bytes:
-        flags = self._flags_of(target.model)
+        flags, native = self._flags_of(target.model), native_of(request)
+        if native is not None:
+            return native_body(request, native, safety=self._safety, signatures=flags.signatures)
         return chat_body(request, flags, safety=self._safety, voices=self.options.voices)
 
     # The other endpoints ---------------------------------------------------------------------------------------------
@@ -202,22 +213,26 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
     async def generate_images(self, request: ImageRequest, target: Target) -> ImageAnswer:
         """Each image by a call of its own: Gemini makes one at a time."""
         body = images.image_body(request, safety=self._safety, vertex=self._address.vertex)
+        drawn: list[tuple[Blob, ImageUsage | None]] = []
 
-        async def draw() -> WireAnswer:
+        async def draw() -> None:
             answer = read_whole(await self._whole(target, WHOLE, body), self._hidden)
-            images.read_image(answer)  # a refusal ends the other calls at once
-            return answer
+            drawn.append((images.read_image(answer), image_usage(answer.usage_metadata)))
 
-        answers = await in_parallel([draw] * request.count, at_once=AT_ONCE)
-        blobs = [images.read_image(answer) for answer in answers]
+        try:
+            await in_parallel([draw] * request.count, at_once=AT_ONCE)
+        except GatewayError:
+            if not drawn:
+                raise
+            # The images that were made are charged by Google whatever became of the others.
         return ImageAnswer(
-            [images.generated(blob) for blob in blobs],
-            usage=images.added([image_usage(answer.usage_metadata) for answer in answers]),
-            output_format=blobs[0].mime_type.removeprefix("image/"),
+            [images.generated(blob) for blob, _ in drawn],
+            usage=images.added([usage for _, usage in drawn]),
+            output_format=drawn[0][0].mime_type.removeprefix("image/"),
         )
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
-        """The sound as it is made."""
+        """The audio as it is made."""
         body = speech.speech_body(request, voices=self.options.voices)
         reader = speech.SpeechReader(request)
         async with aclosing(self._frames(target, body)) as frames:
@@ -228,16 +243,16 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
         """The whole transcript."""
-        sound = transcription.SoundBody(request, most=self.options.max_inline_audio)
+        audio = transcription.AudioBody(request, most=self.options.max_inline_audio)
         reader = transcription.TranscriptReader()
-        reader.read(read_whole(await self._whole(target, WHOLE, sound), self._hidden))
+        reader.read(read_whole(await self._whole(target, WHOLE, audio), self._hidden))
         return reader.transcript()
 
     async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:
         """Text as it is heard, and the whole at the end."""
-        sound = transcription.SoundBody(request, most=self.options.max_inline_audio)
+        audio = transcription.AudioBody(request, most=self.options.max_inline_audio)
         reader = transcription.TranscriptReader()
-        async with aclosing(self._frames(target, sound)) as frames:
+        async with aclosing(self._frames(target, audio)) as frames:
             async for frame in frames:
                 if text := reader.read(frame):
                     yield TranscriptEvent(delta=text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import quote
 
-from .._shared.base_url import checked_base_url
+from .._shared.http_provider import checked_base_url
 
 DEVELOPER = "https://generativelanguage.googleapis.com/v1beta"
 MULTI_REGIONS = frozenset({"us", "eu"})

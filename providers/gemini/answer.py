@@ -10,22 +10,24 @@ import base64
 import secrets
 import time
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from gateway import ChatCompletion, ChatMessage, Choice, FunctionCall, ToolCall
-from gateway.errors import UpstreamInvalidResponse
 
+from .audio import pcm, wav_header
 from .contents import extra_content
 from .finish import finish_reason, refusal
-from .grounding import Searches
-from .sound import pcm, wav_header
 from .usage import read_usage
 from .wire import Blob, LogProb, LogProbs, WireCall, WireCandidate, read_whole
 
-SOUND_KEPT = 3600  # seconds that a caller is told a spoken answer lives; it is nowhere but in the answer
+AUDIO_KEPT = 3600  # seconds that a caller is told a spoken answer lives; it is nowhere but in the answer
+_BY_PROMPT = ("gemini-1*", "gemini-2*")
+_QUERIES = ("webSearchQueries", "imageSearchQueries")
+_MOST = 1000  # queries that are told apart; no answer has so many
 
 
 def read_completion(
@@ -44,10 +46,8 @@ def read_completion(
     messages = [_message(candidate, audio_format) for _, candidate in answer.numbered]
     usable = any(_spoke(message) or message.tool_calls for message in messages)
     for (index, candidate), message in zip(answer.numbered, messages, strict=True):
-        if candidate.finish_reason is None:
-            raise UpstreamInvalidResponse(detail="a candidate without a finish reason")
         reason = finish_reason(
-            candidate.finish_reason, called=bool(message.tool_calls), spoke=_spoke(message), usable=usable
+            candidate.finish_reason or "", called=bool(message.tool_calls), spoke=_spoke(message), usable=usable
         )
         completion.choices.append(Choice(index, message, logprobs(candidate.logprobs_result), reason))
     return completion
@@ -75,7 +75,7 @@ def image(blob: Blob, number: int) -> dict[str, Any]:
 
 def audio_head() -> dict[str, Any]:
     """What a spoken answer says of itself once."""
-    return {"id": f"audio_{secrets.token_hex(12)}", "expires_at": int(time.time()) + SOUND_KEPT}
+    return {"id": f"audio_{secrets.token_hex(12)}", "expires_at": int(time.time()) + AUDIO_KEPT}
 
 
 def logprobs(result: LogProbs | None) -> dict[str, Any] | None:
@@ -100,7 +100,7 @@ def _message(candidate: WireCandidate, audio_format: str) -> ChatMessage:
     reasoning: list[str] = []
     calls: list[ToolCall] = []
     images: list[dict[str, Any]] = []
-    sounds: list[Blob] = []
+    blobs: list[Blob] = []
     for part in candidate.parts:
         if part.text is not None:
             (reasoning if part.thought else text).append(part.text)
@@ -108,23 +108,23 @@ def _message(candidate: WireCandidate, audio_format: str) -> ChatMessage:
             calls.append(tool_call(part.function_call, part.thought_signature))
         elif part.inline_data is not None and not part.thought:
             if part.inline_data.mime_type.startswith("audio/"):
-                sounds.append(part.inline_data)
+                blobs.append(part.inline_data)
             else:
                 images.append(image(part.inline_data, len(images)))
-    message = ChatMessage(content="".join(text) if text or not (calls or sounds) else None)
+    message = ChatMessage(content="".join(text) if text or not (calls or blobs) else None)
     if reasoning:
         message.reasoning_content = "".join(reasoning)
     if calls:
         message.tool_calls = calls
     if images:
         message.images = Raw(msgspec.json.encode(images))
-    if sounds:
-        message.audio = _audio(sounds, audio_format)
+    if blobs:
+        message.audio = _audio(blobs, audio_format)
     return message
 
 
-def _audio(sounds: Iterable[Blob], audio_format: str) -> Raw:
-    samples = b"".join(map(pcm, sounds))
+def _audio(blobs: Iterable[Blob], audio_format: str) -> Raw:
+    samples = b"".join(map(pcm, blobs))
     if audio_format == "wav":
         samples = wav_header(len(samples)) + samples
     return Raw(msgspec.json.encode({**audio_head(), "data": base64.b64encode(samples).decode(), "transcript": ""}))
@@ -132,3 +132,31 @@ def _audio(sounds: Iterable[Blob], audio_format: str) -> Raw:
 
 def _spoke(message: ChatMessage) -> bool:
     return bool(message.content) or message.images is not UNSET or message.audio is not UNSET
+
+
+class Searches:
+    """The Google searches of an answer, for the charge: `groundingMetadata` names their queries.
+
+    Gemini 3 and later charge each query, earlier models each prompt that was grounded, however many queries it took.
+    Frames of a stream may repeat queries, and a query counts once.
+    """
+
+    def __init__(self, model: str) -> None:
+        name = model.rpartition("/")[2]
+        self._by_prompt = any(fnmatchcase(name, pattern) for pattern in _BY_PROMPT)
+        self._queries: set[int] = set()  # hashes, since a query has any length
+
+    def add(self, metadata: Any) -> None:
+        """Take the queries of a candidate's `groundingMetadata`; anything else has none."""
+        if not isinstance(metadata, dict):
+            return
+        for name in _QUERIES:
+            queries = metadata.get(name)
+            for query in queries if isinstance(queries, list) else ():
+                if isinstance(query, str) and query and len(self._queries) < _MOST:
+                    self._queries.add(hash(query))
+
+    @property
+    def count(self) -> int:
+        """The number of searches that Google charges."""
+        return min(len(self._queries), 1) if self._by_prompt else len(self._queries)

@@ -90,7 +90,7 @@ class _Writer:
             if not isinstance(call, FunctionToolCall):
                 raise UnsupportedParameter("This model does not support custom tools.", param=f"{at}.type")
             self._names[call.id] = call.function.name
-            arguments = arguments_object(call.function.arguments, f"{at}.function.arguments")
+            arguments = arguments_object(call.function.arguments)
             part: Part = {"functionCall": {"id": call.id, "name": call.function.name, "args": arguments}}
             signature = thought_signature(call.extra_content)
             if signature is None and self._signatures and position == 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from gateway import CompletionUsage, EmbeddingAnswer, EmbeddingRequest
 from gateway.errors import UnsupportedValue, UpstreamInvalidResponse
 from gateway.schemas.embeddings import Vector
 
+from .._shared.documents import decoded
 from .address import resource
 from .wire import read_answer
 
@@ -32,8 +34,14 @@ class WireVector(Struct):
 class WireVectors(Struct, rename="camel"):
     """The answer to a batch; few models count tokens here."""
 
-    embeddings: list[WireVector]
+    embeddings: list[WireVector] | None = None
+    embedding: WireVector | None = None  # of one text, where a server answers as `embedContent` does
     usage_metadata: Any = None
+
+    @property
+    def vectors(self) -> list[Vector]:
+        """The vectors, in the order of the texts."""
+        return [one.values for one in self.embeddings or ([self.embedding] if self.embedding else [])]
 
 
 _encoder = msgspec.json.Encoder()
@@ -58,11 +66,12 @@ def batch_bodies(request: EmbeddingRequest, model: str, *, vertex: bool, task_ty
 
 def read_vectors(body: bytes, hidden: Sequence[str] = ()) -> WireVectors:
     """The vectors in a JSON body; an error that rides in it is raised."""
-    try:
-        return _decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        read_answer(body, hidden)  # raises what the document says
-        raise UpstreamInvalidResponse(detail="an answer without embeddings") from None
+    with suppress(UpstreamInvalidResponse):
+        answer = decoded(_decoder, body, strict=True)
+        if answer.vectors:
+            return answer
+    read_answer(body, hidden)  # raises what the document says
+    raise UpstreamInvalidResponse(detail="an answer without embeddings")
 
 
 def unit(values: list[float]) -> list[float]:
@@ -85,9 +94,9 @@ def prompt_usage(answers: Sequence[WireVectors]) -> CompletionUsage | None:
 
 def joined(answers: Sequence[WireVectors], request: EmbeddingRequest) -> EmbeddingAnswer:
     """The vectors of all batches in the order of the inputs."""
-    vectors: list[Vector] = [one.values for answer in answers for one in answer.embeddings]
+    vectors: list[Vector] = [vector for answer in answers for vector in answer.vectors]
     if len(vectors) != len(request.inputs) or not all(vectors):
         raise UpstreamInvalidResponse(detail=f"{len(vectors)} embeddings for {len(request.inputs)} inputs")
     if request.dimensions is not None:
-        vectors = [unit(one.values) for answer in answers for one in answer.embeddings]
+        vectors = [unit(vector) for vector in vectors if isinstance(vector, list)]
     return EmbeddingAnswer(vectors, usage=prompt_usage(answers))

@@ -1,8 +1,8 @@
 """A stream of Gemini's as chat chunks: each frame is a whole answer document that holds what is new.
 
-`FrameReader.read(event)` gives the chunks of one frame. There is no end marker: the stream is complete once every
-candidate has shown a finish reason. Sharp edge: usage is a total so far and comes with each frame, so the prompt of a
-caller who leaves is charged as the newest frame counted it.
+`FrameReader.read(event)` gives the chunks of one frame. There is no end marker: a stream that ends is complete if a
+finish reason is the last part of every candidate. Sharp edge: usage is a total so far and comes with each frame, so
+the prompt of a caller who leaves is charged as the newest frame counted it.
 """
 
 from __future__ import annotations
@@ -14,38 +14,37 @@ import msgspec
 from msgspec import Raw
 
 from gateway import ChatChunk, ChunkChoice, Delta, Event, ToolCallDelta
+from gateway.errors import UpstreamInvalidResponse
+from gateway.sse import DONE_DATA
 
-from .answer import audio_head, image, logprobs, tool_call
+from .answer import Searches, audio_head, image, logprobs, tool_call
+from .audio import pcm
 from .finish import finish_reason, refusal
-from .grounding import Searches
-from .sound import pcm
 from .usage import counts_output, read_usage
 from .wire import Blob, WireAnswer, WireCandidate, WirePart, read_answer, read_whole
 
 
 class FrameReader:
-    """Reads the frames of one stream of `expected` choices."""
+    """Reads the frames of one stream."""
 
-    def __init__(self, hidden: Sequence[str] = (), *, expected: int = 1, model: str = "") -> None:
+    def __init__(self, hidden: Sequence[str] = (), *, model: str = "") -> None:
         self._hidden = hidden
-        self._expected = expected
         self._searches = Searches(model)
         self._choices: dict[int, _ChoiceReader] = {}
-        self._counted = False  # usage has come with, or after, the last finish
 
     @property
     def finished(self) -> bool:
-        """Every candidate that began has its finish reason."""
+        """A finish reason is the last part of every candidate that began."""
         return bool(self._choices) and all(choice.ended for choice in self._choices.values())
-
-    @property
-    def complete(self) -> bool:
-        """Nothing more can come: all candidates asked for have finished, and usage is known."""
-        return self._counted and len(self._choices) >= self._expected and self.finished
 
     def read(self, event: Event) -> list[ChatChunk]:
         """The chunks in one frame; none for one that says nothing."""
-        return self._read(read_answer(event.data, self._hidden))
+        try:
+            return self._read(read_answer(event.data, self._hidden))
+        except UpstreamInvalidResponse:
+            if event.data == DONE_DATA:  # of servers that follow OpenAI, too
+                return []
+            raise
 
     def read_document(self, body: bytes) -> list[ChatChunk]:
         """The chunks of a whole answer, from a server that does not stream."""
@@ -87,7 +86,6 @@ class FrameReader:
         usage = read_usage(metadata, searches=self._searches.count)
         if usage is None:
             return
-        self._counted = self.finished
         if chunks:
             chunks[-1].usage = usage
         else:
@@ -107,15 +105,14 @@ class _ChoiceReader:
 
     def read(self, candidate: WireCandidate, frames: FrameReader) -> Iterator[ChunkChoice]:
         """What a frame adds: its parts, then its finish."""
-        if self.ended:
-            return
         probabilities = logprobs(candidate.logprobs_result)
         for part in candidate.parts:
             delta = self._delta(part)
             if delta is not None:
+                self.ended = False  # content after a finish: the finish was no end
                 yield ChunkChoice(self.index, delta, probabilities)
                 probabilities = None
-        if candidate.finish_reason is not None:
+        if candidate.finish_reason:
             reason = finish_reason(
                 candidate.finish_reason, called=self.calls > 0, spoke=self.spoke, usable=frames.usable
             )

@@ -30,7 +30,7 @@ _DELAY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 
 async def raise_for_status(answer: Answer, hidden: Sequence[str] = ()) -> None:
     """Raise the typed error unless the answer is a success; `hidden` texts, such as the key in use, are cut out."""
-    if answer.status != 200:
+    if not 200 <= answer.status < 300:
         raise error_of(answer.status, answer.headers, await error_body(answer), hidden)
 
 

@@ -83,7 +83,12 @@ def read_image(answer: WireAnswer) -> Blob:
     for candidate in candidates:
         for part in candidate.parts:
             blob = part.inline_data
-            if blob is not None and not part.thought and blob.mime_type.startswith("image/"):
+            if (
+                blob is not None
+                and not part.thought
+                and blob.data
+                and (not blob.mime_type or blob.mime_type.startswith("image/"))
+            ):
                 return blob
     reasons = {candidate.finish_reason for candidate in candidates}
     if answer.block_reason is not None or reasons & (FILTERED | {"NO_IMAGE"}):

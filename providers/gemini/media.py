@@ -1,7 +1,7 @@
-"""Images, sounds and documents of a prompt as Gemini's parts.
+"""Images, audio and documents of a prompt as Gemini's parts.
 
 What travels inside the request goes on as it came. An address is passed on only where Google itself keeps what it
-points to; the gateway fetches nothing that a caller names, so any other address is refused before anything is sent.
+points to. Any other address is refused before anything is sent; with `fetch_media` the gateway has fetched it before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from gateway.errors import UnsupportedValue
 from gateway.schemas.chat_messages import AudioPart, FilePart, ImagePart
 
-from .._shared.data_url import image_type, is_data_url, read_data_url
+from .._shared.data_url import image_type, is_address, is_data_url, read_data_url
 
 _VIDEO_HOSTS = frozenset({"www.youtube.com", "youtube.com", "m.youtube.com", "youtu.be"})
 _FILES_HOST = "generativelanguage.googleapis.com"
@@ -31,13 +31,15 @@ def image_part(part: ImagePart, path: str) -> dict[str, Any]:
 
 
 def audio_part(part: AudioPart) -> dict[str, Any]:
-    """A sound."""
+    """Audio."""
     return inline(f"audio/{part.input_audio.format}", part.input_audio.data)
 
 
 def file_part(part: FilePart, path: str) -> dict[str, Any]:
     """A document; its media type must be told, since Gemini does not look."""
     param = f"{path}.file.file_data"
+    if is_address(part.file.file_data or ""):
+        return hosted_part(part.file.file_data or "", param)
     file = read_data_url(part.file.file_data or "", param)
     kind = file.media_type or mimetypes.guess_type(part.file.filename or "")[0]
     if not kind:

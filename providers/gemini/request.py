@@ -34,7 +34,7 @@ def chat_body(
     """The JSON to send; raises BadRequest errors for what only a look into the values shows to be impossible."""
     body = contents_of(request, signatures=flags.signatures)
     body.update(_tools(request))
-    config = {**_sampling(request), **_limits(request, flags), **_format(request), **_sound(request, voices)}
+    config = {**_sampling(request), **_limits(request, flags), **_format(request), **_audio(request, voices)}
     if config:
         body["generationConfig"] = config
     if safety:
@@ -94,7 +94,7 @@ def _format(request: ChatRequest) -> dict[str, Any]:
     return out
 
 
-def _sound(request: ChatRequest, voices: Mapping[str, str]) -> dict[str, Any]:
+def _audio(request: ChatRequest, voices: Mapping[str, str]) -> dict[str, Any]:
     if request.audio is None or "audio" not in (request.modalities or ()):
         return {}
     streamed = bool(request.stream)

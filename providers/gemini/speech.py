@@ -12,11 +12,11 @@ import msgspec
 from gateway import SpeechChunk, SpeechRequest
 from gateway.errors import ContentFiltered, UnsupportedValue, UpstreamInvalidResponse, UpstreamTruncated
 
+from .audio import RATE, samples_of, wav_header
 from .finish import FILTERED, VAGUE
-from .sound import pcm, wav_header
 from .usage import speech_usage
 from .voices import speech_config
-from .wire import WireAnswer
+from .wire import Blob, WireAnswer
 
 FORMATS = frozenset({"pcm", "wav"})
 
@@ -45,39 +45,41 @@ class SpeechReader:
     """Reads the frames of one spoken answer."""
 
     def __init__(self, request: SpeechRequest) -> None:
-        self._header = wav_header() if request.format == "wav" else b""
+        self._wav = request.format == "wav"
         self._spoke = False
         self._ended = False
 
     def read(self, answer: WireAnswer) -> Iterator[SpeechChunk]:
-        """The sound in one frame, usage with or after the end."""
-        sound = b"".join(
-            pcm(part.inline_data)
-            for candidate in answer.candidates or ()
-            for part in candidate.parts
-            if part.inline_data is not None
-        )
-        if sound:
-            self._spoke = True
-            yield SpeechChunk(self._header + sound)
-            self._header = b""
+        """The audio in one frame, usage with or after the end."""
+        blobs = [part.inline_data for candidate in answer.candidates or () for part in candidate.parts]
+        audio = b"".join(self._audio(blob) for blob in blobs if blob is not None)
+        if audio:
+            yield SpeechChunk(audio)
         reason = next((one.finish_reason for one in answer.candidates or () if one.finish_reason), answer.block_reason)
         if reason is not None and not self._ended:
             self._end(reason)
         if self._ended and (usage := speech_usage(answer.usage_metadata)) is not None:
             yield SpeechChunk(usage=usage)
 
+    def _audio(self, blob: Blob) -> bytes:
+        """The bytes of a piece; the first one is a header where samples need one: in a WAV, and at another rate."""
+        samples, rate = samples_of(blob)
+        if self._spoke or not samples:
+            return samples
+        self._spoke = True
+        return wav_header(rate=rate) + samples if rate and (self._wav or rate != RATE) else samples
+
     def close(self) -> None:
-        """The body has ended; raises unless the sound has."""
+        """The body has ended; raises unless the audio has."""
         if not self._ended:
             raise UpstreamTruncated()
 
     def _end(self, reason: str) -> None:
         if reason == "STOP" and self._spoke:
             self._ended = True
-        elif self._spoke:  # whatever stopped it, the sound is not whole
+        elif self._spoke:  # whatever stopped it, the audio is not whole
             raise UpstreamTruncated(detail=f"finish reason {reason!r}")
         elif reason in FILTERED | VAGUE:
             raise ContentFiltered(param="input", detail=f"finish reason {reason!r}")
         else:
-            raise UpstreamInvalidResponse(detail=f"no sound, finish reason {reason!r}")
+            raise UpstreamInvalidResponse(detail=f"no audio, finish reason {reason!r}")

@@ -1,6 +1,6 @@
-"""Transcription: the sound inside the request, with an instruction to write down what is said.
+"""Transcription: the audio inside the request, with an instruction to write down what is said.
 
-The body is made while it is sent: `sound_body` encodes the upload piece by piece, so that never more than one piece is
+The body is made while it is sent: `audio_body` encodes the upload piece by piece, so that never more than one piece is
 in memory. Sharp edge: Gemini knows no times and no speakers here, so only text comes of it.
 """
 
@@ -26,19 +26,19 @@ _INSTRUCTION = (
     "Reply with the transcript alone; with nothing if nobody speaks."
 )
 _TYPES = {"audio/mpeg": "audio/mp3", "audio/mpga": "audio/mp3", "audio/x-wav": "audio/wav", "audio/wave": "audio/wav"}
-_HOLE = "here comes the sound"
+_HOLE = "here comes the audio"
 
 _encoder = msgspec.json.Encoder()
 
 
-class SoundBody:
-    """A request whose sound is encoded as it is sent; `length` is known beforehand, so it need not go in chunks."""
+class AudioBody:
+    """A request whose audio is encoded as it is sent; `length` is known beforehand, so it need not go in chunks."""
 
     def __init__(self, request: TranscriptionRequest, *, most: int) -> None:
         if request.file.size > most:
-            raise RequestTooLarge(f"The sound is too large for this model ({request.file.size} bytes; at most {most}).")
+            raise RequestTooLarge(f"The audio is too large for this model ({request.file.size} bytes; at most {most}).")
         self._file = request.file
-        # From the right: a caller's hints stand before the sound, and may say anything.
+        # From the right: a caller's hints stand before the audio, and may say anything.
         self._head, _, self._tail = _frame(request).rpartition(_HOLE.encode())
         self.length = len(self._head) + -(-request.file.size // 3) * 4 + len(self._tail)
 
@@ -56,7 +56,7 @@ class SoundBody:
 
 
 def _frame(request: TranscriptionRequest) -> bytes:
-    """The whole body, with a hole for the sound."""
+    """The whole body, with a hole for the audio."""
     kind = _TYPES.get(request.file.media_type, request.file.media_type)
     parts = [{"text": instruction(request)}, {"inlineData": {"mimeType": kind, "data": _HOLE}}]
     return _encoder.encode(

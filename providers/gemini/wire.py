@@ -1,6 +1,7 @@
 """What Gemini answers, as far as the gateway reads it: one shape for whole answers and for the frames of a stream.
 
-`read_answer(data)` decodes either and raises what an error document amounts to; `read_whole` wants an answer in it.
+`read_answer(data)` decodes either and raises what an error document amounts to; `read_whole` wants an answer in it, and
+takes a stream that came whole, as events or as an array.
 Sharp edge: `index` is left out for the first candidate, and empty lists, texts and zeros are left out everywhere, as
 protocol buffers do in JSON.
 """
@@ -13,8 +14,12 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway.errors import UpstreamInvalidResponse
+from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
+from gateway.sse import DONE_DATA
 
+from .._shared.documents import UNREADABLE
+from .._shared.fitting import fitted
+from .._shared.whole_stream import events_of, is_event_stream
 from .failures import error_in_answer
 
 
@@ -110,16 +115,15 @@ class WireAnswer(Struct, rename="camel"):
 
 
 _decoder = msgspec.json.Decoder(WireAnswer)
+_arrays = msgspec.json.Decoder(list[Raw])
 
 
 def read_answer(data: bytes, hidden: Sequence[str] = ()) -> WireAnswer:
     """The answer in `data`; raises the error it holds, or UpstreamInvalidResponse when it is none."""
     try:
         answer = _decoder.decode(data)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        invalid = f"{type(error).__name__}: {error}"[:300]
-        # Errors may come as an array of one. In a local variable it would be held by its own traceback's frame.
-        raise error_in_answer(data, hidden) or UpstreamInvalidResponse(detail=invalid) from None
+    except UNREADABLE:
+        answer = _read_unusual(data, hidden)
     if answer.error is not UNSET and answer.error:
         raise error_in_answer(data, hidden) or UpstreamInvalidResponse(detail="an error without words")
     return answer
@@ -127,7 +131,54 @@ def read_answer(data: bytes, hidden: Sequence[str] = ()) -> WireAnswer:
 
 def read_whole(data: bytes, hidden: Sequence[str] = ()) -> WireAnswer:
     """The same for a document that must be a whole answer: one that answers nothing is none."""
-    answer = read_answer(data, hidden)
+    frames = _frames(data)
+    answer = read_answer(data, hidden) if frames is None else _joined([read_answer(frame, hidden) for frame in frames])
+    for one in answer.candidates or ():
+        if one.finish_reason is None and one.parts:
+            one.finish_reason = "STOP"  # a document is whole, also where it does not say so
     if not answer.candidates and answer.block_reason is None:
         raise UpstreamInvalidResponse(detail="an answer without candidates")
     return answer
+
+
+def _read_unusual(data: bytes, hidden: Sequence[str]) -> WireAnswer:
+    """The answer in a document that is not of Google's shape, as far as it can be read."""
+    # Errors may come as an array of one. In a local variable it would be held by its own traceback's frame.
+    if error_in_answer(data, hidden) is not None:
+        raise error_in_answer(data, hidden) or UpstreamInvalidResponse()
+    try:
+        return fitted(data, WireAnswer)
+    except UNREADABLE as error:
+        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+
+
+def _frames(data: bytes) -> list[bytes] | None:
+    """The frames of a stream that came as one body; None for a document."""
+    if is_event_stream(data):
+        return [event.data for event in events_of(data) if event.data != DONE_DATA]
+    if data[:1] != b"[":
+        return None
+    try:
+        frames = [bytes(frame) for frame in _arrays.decode(data)]
+    except UNREADABLE:
+        return None
+    return frames or None
+
+
+def _joined(frames: list[WireAnswer]) -> WireAnswer:
+    """The frames as one answer; UpstreamTruncated if one of its candidates has no end."""
+    whole = WireAnswer()
+    candidates: dict[int, WireCandidate] = {}
+    for frame in frames:
+        whole.prompt_feedback = frame.prompt_feedback or whole.prompt_feedback
+        whole.usage_metadata = frame.usage_metadata or whole.usage_metadata
+        for index, new in frame.numbered:
+            one = candidates.setdefault(index, WireCandidate(index))
+            one.content = WireContent([*one.parts, *new.parts])
+            one.finish_reason = new.finish_reason or one.finish_reason
+            one.logprobs_result = new.logprobs_result or one.logprobs_result
+            one.grounding_metadata = new.grounding_metadata or one.grounding_metadata
+    if any(one.finish_reason is None for one in candidates.values()):
+        raise UpstreamTruncated()
+    whole.candidates = list(candidates.values())
+    return whole

@@ -21,6 +21,8 @@ from gateway import Provider, Upstream, hookimpl
 from .chat import OpenAIChat
 from .embeddings import OpenAIEmbeddings
 from .images import OpenAIImages
+from .responses_fields import NONE, OPENAI, Support
+from .responses_fields import PRESETS as RESPONSES
 from .server import SharedOptions, quirks_of
 from .speech import OpenAISpeech
 from .transcription import OpenAITranscription
@@ -50,6 +52,12 @@ class OpenAIProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscr
     @property
     def configured_url(self) -> str:
         return self.options.base_url or self.quirks.base_url
+
+    @property
+    def responses(self) -> Support:
+        if self.options.preset is not None:
+            return RESPONSES.get(self.options.preset, NONE)
+        return OPENAI if self.official else NONE
 
     def credentials(self) -> dict[str, str]:
         headers = super().credentials()

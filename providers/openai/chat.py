@@ -6,37 +6,72 @@ marker of api.openai.com only.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Sequence
 
-from gateway import Answer, Chat, ChatChunk, ChatCompletion, ChatRequest, LanedStream, Target, TextLane, Upstream
+from gateway import (
+    AcceptedFields,
+    Answer,
+    Chat,
+    ChatChunk,
+    ChatCompletion,
+    ChatRequest,
+    LanedStream,
+    Target,
+    TextLane,
+    Upstream,
+)
 from gateway.errors import UpstreamTruncated
+from gateway.schemas.native_request import RESPONSES, NativeRequest
 from gateway.sse import DONE_DATA
 
+from .._shared.whole_stream import events_of, folded, is_event_stream
 from .chunks import ChunkReader, read_completion
 from .request import chat_body
+from .responses import read_response, read_responses, responses_body
+from .responses_fields import OPENAI, Support, accepted_by
 from .server import OpenAIServer, SharedOptions
+from .unnamed_errors import raise_unnamed_error
 
 
 class OpenAIChat(OpenAIServer, Chat):
-    """`POST /chat/completions`."""
+    """`POST /chat/completions`, and `POST /responses` where the server has it."""
+
+    @property
+    def responses(self) -> Support:
+        """The server's support of the Responses API, unless the options say otherwise."""
+        return OPENAI
 
     def __init__(self, options: SharedOptions, upstream: Upstream) -> None:
         super().__init__(options, upstream)
         self.chat_fields = self.quirks.chat_fields  # type: ignore[misc]  # by the server, not by the class
         if self.official:
             self.limit_field = "max_completion_tokens"  # its reasoning models refuse max_tokens
+        self._responses = accepted_by(options, self.responses)
+        wanted = options.send_cache_key
+        self.takes_cache_key = self.official if wanted is None else wanted
         self._needs_done = options.stream_end == "done" or (options.stream_end == "auto" and self.official)
+
+    def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
+        return self._responses if dialect == RESPONSES else None
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""
+        if request.native is not None and self._is_native(request.native):
+            body = responses_body(request, target, stream=False)
+            return read_response(await self.post_whole("/responses", body, target), self.hidden)
         answer = await self._send(request, target, stream=False)
         try:
-            return read_completion(await answer.read(), self.hidden)
+            body = await answer.read()
         finally:
             answer.close()
+        if body[:1] == b"{" or not is_event_stream(body):
+            return read_completion(body, self.hidden)
+        return await folded(chunks_of(body, self.hidden))
 
-    def stream_chat(self, request: ChatRequest, target: Target) -> LanedStream:
+    def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The chunks of one event stream; usage is always asked for."""
+        if request.native is not None and self._is_native(request.native):
+            return self._native_events(request, target)
         lane = TextLane()
         return LanedStream(self._chunks(request, target, lane), lane)
 
@@ -50,13 +85,46 @@ class OpenAIChat(OpenAIServer, Chat):
                 for event in events:
                     if event.data == DONE_DATA:
                         answer.release()
+                        if (last := reader.end()) is not None:
+                            yield last
                         return
                     chunk = reader.read(event)
                     if chunk is not None:
                         yield chunk
                 del events, event, chunk  # nothing is kept while the upstream is silent
             if self._needs_done or not reader.finished:
+                raise_unnamed_error(answer.stray, self.hidden)
                 raise UpstreamTruncated()
+            if (last := reader.end()) is not None:
+                yield last
+
+    async def _native_events(self, request: ChatRequest, target: Target) -> AsyncGenerator[ChatChunk]:
+        body = responses_body(request, target, stream=True)
+        answer = await self.post("/responses", body, target)
+        async for chunk in read_responses(answer, self.hidden):
+            yield chunk
+
+    def _is_native(self, native: NativeRequest) -> bool:
+        """Whether the server has the dialect in which the request was sent."""
+        return self._responses is not None and native.dialect == RESPONSES
 
     def _send(self, request: ChatRequest, target: Target, *, stream: bool) -> Awaitable[Answer]:
-        return self.post("/chat/completions", chat_body(request, target, self.quirks, stream=stream), target)
+        limit_field = self.limit_field if request.native is not None else ""  # the caller has named neither field
+        body = chat_body(request, target, self.quirks, stream=stream, limit_field=limit_field)
+        return self.post("/chat/completions", body, target)
+
+
+def chunks_of(body: bytes, hidden: Sequence[str] = ()) -> Iterator[ChatChunk]:
+    """The chunks in the body of a stream that came whole; UpstreamTruncated if it has no end."""
+    reader = ChunkReader(hidden)
+    for event in events_of(body):
+        if event.data == DONE_DATA:
+            break
+        chunk = reader.read(event)
+        if chunk is not None:
+            yield chunk
+    else:
+        if not reader.finished:
+            raise UpstreamTruncated()
+    if (last := reader.end()) is not None:
+        yield last

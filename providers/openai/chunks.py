@@ -9,8 +9,8 @@ gateway encodes what it gets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
@@ -25,33 +25,39 @@ from gateway import (
     Delta,
     Event,
     TextLane,
-    ToolCallDelta,
     completion_usage,
 )
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverloaded
 from gateway.plugins.upstream_errors import error_of_document
+from gateway.schemas.chat_response import FINISH_REASONS as WIRE_REASONS
 from gateway.sse import FrameTemplate, encode_data
 
-from .._shared.documents import UNREADABLE
-from .._shared.whole_chunk import chunk_of
-from .repair import repaired
+from .._shared.documents import UNREADABLE, raise_error_event
+from .._shared.failed_finish import check_finish
+from .._shared.whole_stream import chunk_of
+from .call_numbers import CallNumbers
+from .repair import Halves, repaired
+from .unnamed_errors import raise_unnamed_error
 
-# What vendors call OpenAI's reasons; unknown ones go through, and the gateway decides what they are worth.
+# What vendors call OpenAI's reasons, in lower case. Unknown ones of whole answers go through, and the gateway decides.
 FINISH_REASONS = {
+    **{reason: reason for reason in WIRE_REASONS},
+    "complete": "stop",
+    "end": "stop",
     "eos": "stop",
     "eos_token": "stop",
     "stop_sequence": "stop",
     "end_turn": "stop",
     "model_length": "length",
+    "max_length": "length",
     "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_call": "tool_calls",
     "tool_use": "tool_calls",
+    "safety": "content_filter",
+    "sensitive": "content_filter",
 }
-FAILED_REASONS: dict[str, type[UpstreamError]] = {
-    "error": UpstreamError,
-    "abort": UpstreamError,
-    "insufficient_system_resource": UpstreamOverloaded,
-}
-
+FAILED_REASONS: dict[str, type[UpstreamError]] = {"insufficient_system_resource": UpstreamOverloaded}
 
 #: Chunks in a row that are taken for the likeness of the next ones, and were not. Some servers write the present second
 #: into each chunk, so that a likeness lasts as long; others vary every chunk.
@@ -136,9 +142,9 @@ _completion_decoder = msgspec.json.Decoder(WireCompletion)
 
 
 class ChunkReader:
-    """Reads the events of one stream; `finished` once every choice that began has its finish reason."""
+    """Reads the events of one stream; `finished` while a finish reason is the last part of every choice that began."""
 
-    __slots__ = ("_casts", "_ended", "_hidden", "_lane", "_like", "_newest_call", "_open", "_template")
+    __slots__ = ("_calls", "_casts", "_ended", "_halves", "_hidden", "_lane", "_like", "_open", "_template", "_unknown")
 
     def __init__(self, hidden: Sequence[str] = (), lane: TextLane | None = None) -> None:
         self._hidden = hidden
@@ -147,19 +153,37 @@ class ChunkReader:
         self._like = ChatChunk()  # that chunk
         self._casts = MAX_CASTS
         self._open: tuple[int, ...] = ()  # choices that have begun; a set takes 200 bytes of every stream
-        self._ended: tuple[int, ...] = ()
-        self._newest_call: dict[int, int] = {}  # choice → index of its newest tool call
+        self._ended: tuple[int, ...] = ()  # those whose last part was a finish reason
+        self._unknown = ""  # a finish reason that is no known one
+        self._calls: dict[int, CallNumbers] = {}  # by choice
+        self._halves: Halves = {}
 
     @property
     def finished(self) -> bool:
-        """A finish reason has come, for every choice."""
+        """A finish reason has come, for every choice, and no content after it."""
         return 0 < len(self._ended) == len(self._open)
+
+    def end(self) -> ChatChunk | None:
+        """The last chunk of a complete stream: calls without a name, and missing finishes; None if there are none."""
+        parts = [self._last_part(index) for index in self._open if index not in self._ended or index in self._calls]
+        parts = [part for part in parts if part.finish_reason is not None or part.delta.tool_calls]
+        return ChatChunk(choices=parts) if parts else None
+
+    def _last_part(self, index: int) -> ChunkChoice:
+        waiting = self._calls[index].nameless() if index in self._calls else []
+        reason = None if index in self._ended else self._unknown or "stop"
+        return ChunkChoice(index, Delta(tool_calls=waiting or UNSET), finish_reason=reason)
 
     def read(self, event: Event) -> ChatChunk | None:
         """The chunk in `event`; None for one that says nothing, such as Azure's prelude."""
-        chunk: WireChunk = _decode(_chunk_decoder, event.data, "delta")
-        if event.name == "error" or chunk.object == "error":
-            _raise_as_error(event.data, self._hidden)
+        if event.name == "error":
+            raise_error_event(event.data, self._hidden)
+        try:
+            chunk: WireChunk = _chunk_decoder.decode(event.data)
+        except UNREADABLE:
+            chunk = _decode_repaired(_chunk_decoder, event.data, "delta", self._halves)
+        if chunk.object == "error":
+            raise_error_event(event.data, self._hidden)
         if chunk.error is not UNSET or chunk.x_groq is not UNSET:
             _raise_error(chunk, self._hidden)
         if chunk.usage is not UNSET:
@@ -171,6 +195,7 @@ class ChunkReader:
         if chunk.moderation is None:
             chunk.moderation = UNSET
         if not chunk.choices and chunk.usage is UNSET and chunk.moderation is UNSET:
+            raise_unnamed_error(event.data, self._hidden)
             return None
         if self._casts and self._lane is not None and self._lane.take is not None:
             self._cast(event.data, chunk)
@@ -211,21 +236,24 @@ class ChunkReader:
         if delta.reasoning is not UNSET or delta.thinking is not UNSET:
             _merge_reasoning(delta)
         if delta.tool_calls:
-            self._number(part.index, delta.tool_calls)
+            calls = self._calls.get(part.index)
+            if calls is None:
+                calls = self._calls[part.index] = CallNumbers()
+            delta.tool_calls = calls.numbered(delta.tool_calls) or UNSET
         _drop_nulls(delta)
         if part.finish_reason is not None:
-            if part.index not in self._ended:
-                self._ended += (part.index,)
-            part.finish_reason = read_finish(part.finish_reason)
+            self._read_finish(part)
+        elif self._ended and delta.continues:  # the finish before was none: some servers send one after every chunk
+            self._ended = tuple(index for index in self._ended if index != part.index)
 
-    def _number(self, choice: int, fragments: Iterable[ToolCallDelta]) -> None:
-        """Give fragments without an index one: an id starts a call, anything else goes on with the newest."""
-        newest = self._newest_call.get(choice, -1)
-        for fragment in fragments:
-            if fragment.index is UNSET:
-                fragment.index = newest + 1 if fragment.id or newest < 0 else newest
-            newest = max(newest, fragment.index)
-        self._newest_call[choice] = newest
+    def _read_finish(self, part: WireChunkChoice) -> None:
+        reason = read_finish(part.finish_reason or "")
+        if reason not in WIRE_REASONS:
+            self._unknown, part.finish_reason = reason, None
+            return
+        part.finish_reason = reason
+        if part.index not in self._ended:
+            self._ended += (part.index,)
 
 
 def _text_of(chunk: WireChunk) -> str | None:
@@ -243,12 +271,16 @@ def _read_text(data: bytes) -> str | None:
 
 def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     """The completion in a JSON body; an error that rides in it is raised."""
-    answer: WireCompletion = _decode(_completion_decoder, body, "message")
+    try:
+        answer: WireCompletion = _completion_decoder.decode(body)
+    except UNREADABLE:
+        answer = _decode_repaired(_completion_decoder, body, "message", {})
     if answer.object == "error":
-        _raise_as_error(body, hidden)
+        raise_error_event(body, hidden)
     if answer.error is not UNSET or answer.x_groq is not UNSET:
         _raise_error(answer, hidden)
     if not answer.choices:
+        raise_unnamed_error(body, hidden)
         raise UpstreamInvalidResponse(detail="an answer without choices")
     answer.usage = read_usage(answer.usage)
     if answer.metadata is None:
@@ -267,10 +299,12 @@ def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
 
 def read_finish(reason: str) -> str:
     """OpenAI's word for a vendor's finish reason; raises for one that means failure."""
-    failure = FAILED_REASONS.get(reason)
+    word = reason.lower()
+    failure = FAILED_REASONS.get(word)
     if failure is not None:
         raise failure(detail=f"finish reason {reason!r}")
-    return FINISH_REASONS.get(reason, reason)
+    check_finish(reason)
+    return FINISH_REASONS.get(word, word)
 
 
 def read_usage(document: Any) -> CompletionUsage | None:
@@ -305,13 +339,9 @@ def _with_reasoning_inside(document: dict[str, Any], reasoning: Any) -> dict[str
     return document
 
 
-def _decode(decoder: msgspec.json.Decoder[Any], data: bytes, inner: str) -> Any:
+def _decode_repaired(decoder: msgspec.json.Decoder[Any], data: bytes, inner: str, halves: Halves) -> Any:
     try:
-        return decoder.decode(data)
-    except UNREADABLE:
-        pass
-    try:
-        return decoder.decode(repaired(data, inner))
+        return decoder.decode(repaired(data, inner, halves))
     except UNREADABLE as error:
         raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
 
@@ -325,12 +355,6 @@ def _raise_error(answer: WireChunk | WireCompletion, hidden: Sequence[str]) -> N
     if isinstance(groq.get("usage"), dict):
         answer.usage = groq["usage"]
     answer.error = answer.x_groq = UNSET
-
-
-def _raise_as_error(data: bytes, hidden: Sequence[str]) -> NoReturn:
-    """Raise for a document that calls itself an error, with or without an `error` inside."""
-    document = msgspec.json.decode(data)
-    raise error_of_document(document.get("error") or document, hidden)
 
 
 def _says_nothing(part: WireChunkChoice) -> bool:

@@ -1,12 +1,12 @@
 """Embeddings of OpenAI-compatible servers: the caller's fields as sent, and vectors as lists or base64, as they come.
 
-Servers answer with either form whatever was asked for, and some leave `index` out; both are taken. Sharp edge: an
-answer whose indices are not those of the inputs is none, for a vector in the wrong place is worse than an error.
+Servers answer with either form whatever was asked for. Some leave `index` out; then the vectors are in the order of the
+inputs. Others count from 1, or write it as text. Sharp edge: an answer whose indices are not those of the inputs is
+none, for a vector in the wrong place is worse than an error.
 """
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +17,7 @@ from gateway import EmbeddingAnswer, EmbeddingRequest, Embeddings, Target, compl
 from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.upstream_errors import error_of_document
 
+from .._shared.base64_text import base64_bytes
 from .._shared.documents import decoded
 from .server import OpenAIServer, SharedOptions, fields_body
 
@@ -24,8 +25,8 @@ from .server import OpenAIServer, SharedOptions, fields_body
 class WireEmbedding(Struct):
     """One vector as it comes."""
 
-    embedding: list[float] | str
-    index: int | None = None
+    embedding: list[float | list[float]] | str  # a list in a list: llama.cpp
+    index: Any = None
 
 
 class WireEmbeddings(Struct):
@@ -57,7 +58,9 @@ def embedding_body(request: EmbeddingRequest, target: Target, options: SharedOpt
 
 def read_embeddings(body: bytes, hidden: Sequence[str] = ()) -> EmbeddingAnswer:
     """The vectors in a JSON body, in the order of their inputs; an error that rides in it is raised."""
-    answer = decoded(_decoder, body)
+    if body[:1] == b"[":  # llama.cpp on its own path
+        body = b'{"data":%b}' % body
+    answer = decoded(_decoder, body, strict=True)
     if answer.error:
         raise error_of_document(answer.error, hidden)
     if not answer.data:
@@ -67,18 +70,28 @@ def read_embeddings(body: bytes, hidden: Sequence[str] = ()) -> EmbeddingAnswer:
 
 
 def _in_order(items: list[WireEmbedding]) -> list[WireEmbedding]:
-    indices = [item.index for item in items]
-    if all(index is None for index in indices):
+    indices = [_number(item.index) for item in items]
+    if all(index in (None, place) for place, index in enumerate(indices)):
         return items
-    if set(indices) != set(range(len(items))):
-        raise UpstreamInvalidResponse(detail="vectors are not numbered from 0 without gaps")
-    return sorted(items, key=lambda item: item.index or 0)
+    known = {index for index in indices if index is not None}
+    if known != set(range(len(items))) and known != set(range(1, len(items) + 1)):
+        raise UpstreamInvalidResponse(detail="vectors are not numbered without gaps")
+    return [item for _, item in sorted(zip(indices, items, strict=True), key=lambda numbered: numbered[0] or 0)]
+
+
+def _number(index: Any) -> int | None:
+    if isinstance(index, str) and index.isascii() and index.isdigit():
+        return int(index[:9])
+    if isinstance(index, float) and index.is_integer():
+        return int(index)
+    return index if type(index) is int else None
 
 
 def _vector(item: WireEmbedding) -> list[float] | bytes:
-    if isinstance(item.embedding, list):
-        return item.embedding
-    try:
-        return binascii.a2b_base64(item.embedding, strict_mode=True)
-    except (binascii.Error, ValueError):
-        raise UpstreamInvalidResponse(detail="a vector that is not base64") from None
+    numbers: Any = item.embedding
+    if isinstance(numbers, list):
+        return numbers[0] if len(numbers) == 1 and isinstance(numbers[0], list) else numbers
+    found = base64_bytes(numbers)
+    if found is None:
+        raise UpstreamInvalidResponse(detail="a vector that is not base64")
+    return found

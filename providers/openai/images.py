@@ -7,6 +7,7 @@ image is its own or that of the stream so far is not published; one that does no
 
 from __future__ import annotations
 
+from binascii import b2a_base64
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -16,12 +17,16 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from gateway import Event, GeneratedImage, ImageAnswer, ImageEvent, ImageRequest, Images, ImageUsage, Target, Upstream
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
+from gateway.sse import DONE_DATA
 
-from .._shared.documents import decoded
+from .._shared.documents import decoded, raise_error_event
 from .._shared.image_usage import add_usage
+from .._shared.whole_stream import events_of, is_event_stream
 from .server import OpenAIServer, SharedOptions, fields_body
 
 PREVIEW, COMPLETED = "image_generation.partial_image", "image_generation.completed"
+
+PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")  # how the files of images begin
 
 _TRUE = Raw(b"true")
 
@@ -48,14 +53,16 @@ class WireShape(Struct):
 class WireAnswer(WireShape):
     """The answer as it comes."""
 
-    data: list[WireImage] = []
+    data: list[WireImage | str] | None = None
+    images: list[WireImage | str] | None = None  # SiliconFlow
 
 
 class WireEvent(WireShape):
     """An event's data as it comes."""
 
-    type: str = ""
-    b64_json: str = ""
+    type: str | None = None
+    b64_json: str | None = None
+    url: str | None = None
     partial_image_index: int | None = None
 
 
@@ -80,7 +87,7 @@ class OpenAIImages(OpenAIServer, Images):
         """Previews and images as they are made."""
         body = image_body(request, target, self.options, formats=self.gives_urls, stream=True)
         async with await self.post("/images/generations", body, target) as answer:
-            if answer.headers.get("Content-Type", "").startswith("application/json"):
+            if answer.headers.get("Content-Type", "").startswith(("application/json", "image/")):
                 for whole in read_images(await answer.read(), self.hidden).as_events():
                     yield whole  # a server that does not stream
                 return
@@ -105,13 +112,19 @@ class ImageReader:
 
     def read(self, event: Event) -> ImageEvent | None:
         """The step in `event`; None for one that is neither a preview nor an image."""
+        if event.data == DONE_DATA:
+            return None
+        if event.name == "error":
+            raise_error_event(event.data, self._hidden)
         found = decoded(_events, event.data)
-        if found.error or event.name == "error" or found.type == "error":
+        if found.error or found.type == "error":
             raise error_of_document(found.error or msgspec.json.decode(event.data), self._hidden)
         kind = found.type or event.name
+        if kind == "message" and (found.b64_json or found.url):  # the event of a server that names none
+            kind = COMPLETED if found.partial_image_index is None else PREVIEW
         if kind not in (PREVIEW, COMPLETED):
             return None
-        step = ImageEvent(found.b64_json, None, None, *_said(found))
+        step = ImageEvent(found.b64_json or "", None, None, *_said(found), url=found.url or "")
         if kind == PREVIEW:
             step.partial_index = found.partial_image_index or 0
             return step
@@ -146,16 +159,31 @@ def image_body(request: ImageRequest, target: Target, options: SharedOptions, *,
 
 
 def read_images(body: bytes, hidden: Sequence[str] = ()) -> ImageAnswer:
-    """The images in a JSON body; an error that rides in it is raised."""
+    """The images in a JSON body, in the events of a stream, or as the body itself; an error in it is raised."""
+    if body.startswith(PICTURES):
+        return ImageAnswer([GeneratedImage(b64_json=b2a_base64(body, newline=False).decode())])
+    if is_event_stream(body):
+        return _read_events(body, hidden)
     answer = decoded(_answers, body)
     if answer.error:
         raise error_of_document(answer.error, hidden)
-    if not answer.data:
+    found = answer.data or answer.images
+    if not found:
         raise UpstreamInvalidResponse(detail="an answer without images")
-    data = [
-        GeneratedImage(_known(image.b64_json), _known(image.url), _known(image.revised_prompt)) for image in answer.data
-    ]
+    images = [WireImage(image, image) if isinstance(image, str) else image for image in found]
+    data = [GeneratedImage(_known(image.b64_json), _known(image.url), _known(image.revised_prompt)) for image in images]
     return ImageAnswer(data, read_usage(answer.usage), *_said(answer))
+
+
+def _read_events(body: bytes, hidden: Sequence[str]) -> ImageAnswer:
+    """The finished images of a stream that came although none was asked for."""
+    reader = ImageReader(hidden)
+    steps = [step for event in events_of(body) if (step := reader.read(event)) and step.partial_index is None]
+    if not steps:
+        raise UpstreamInvalidResponse(detail="events without an image")
+    last = steps[-1]
+    images = [GeneratedImage(_known(step.b64_json), _known(step.url)) for step in steps]
+    return ImageAnswer(images, last.usage, last.size, last.quality, last.background, last.output_format)
 
 
 def read_usage(document: Any) -> ImageUsage | None:
@@ -169,10 +197,18 @@ def read_usage(document: Any) -> ImageUsage | None:
     return usage if usage.input_tokens or usage.output_tokens else None
 
 
-def _said(found: WireShape) -> tuple[str | None, ...]:
+def _said(found: WireShape) -> tuple[str | None, str | None, str | None, str | None]:
     """Size, quality, background and format, as far as they are texts."""
-    values = (found.size, found.quality, found.background, found.output_format)
-    return tuple(value if isinstance(value, str) else None for value in values)
+    return (
+        _text_or_none(found.size),
+        _text_or_none(found.quality),
+        _text_or_none(found.background),
+        _text_or_none(found.output_format),
+    )
+
+
+def _text_or_none(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _known(text: str | None) -> str | UnsetType:

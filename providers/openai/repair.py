@@ -1,28 +1,39 @@
 """The slow path: a chunk or completion that is not quite OpenAI's, rewritten so that the typed decoders take it.
 
-`repaired(data, "delta")` or `(data, "message")` returns JSON holding only known keys with possible values: content as a
-list of parts becomes text and reasoning, arguments given as objects become JSON text, numbers given as text become
-numbers, and what cannot be understood is left out. Sharp edge: the result may still be refused; then it is no answer.
+`repaired(data, "delta", halves)` or `(data, "message", {})` returns JSON holding only known keys with possible values:
+content as a list of parts becomes text and reasoning, arguments given as objects become JSON text, numbers given as
+text become numbers, and what cannot be understood is left out. JSON as Python writes it is read, too: NaN, infinities,
+and halves of a character, which a server that cuts its text into chunks leaves at the end of one and the start of the
+next; `halves` keeps the first one meanwhile. Sharp edge: the result may still be refused; then it is no answer.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 
+from .._shared.fitting import BOM
+
+#: First halves of characters at the end of a chunk, by the place of their text.
+Halves = dict[tuple[str | int, ...], str]
+
 _TEXTS = ("role", "refusal", "reasoning_content", "reasoning", "thinking")
+_LEAST_LOGPROB = -9999.0  # what OpenAI writes for a token that is next to impossible
 _OBJECTS = ("audio", "annotations", "reasoning_details", "thinking_blocks", "images")
 
 
-def repaired(data: bytes, inner: str) -> bytes:
+def repaired(data: bytes, inner: str, halves: Halves) -> bytes:
     """`data` put right; raises msgspec's errors, or ValueError, when it is not a JSON object."""
-    document = msgspec.json.decode(data)
+    document = _read(data)
     if isinstance(document, list) and len(document) == 1:
         document = document[0]  # some gateways wrap an error in an array
     if not isinstance(document, dict):
         raise ValueError("not an object")
     choices = document.get("choices")
+    if isinstance(choices, dict):
+        choices = [choices]
     out: dict[str, Any] = {
         "choices": [
             _choice(choice, position, inner)
@@ -38,7 +49,36 @@ def repaired(data: bytes, inner: str) -> bytes:
             out[name] = document[name]
     if document.get("object") == "error" and "error" not in out:
         out["error"] = document
-    return msgspec.json.encode(out)
+    try:
+        return msgspec.json.encode(out)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_joined(out, halves, ()))
+
+
+def _read(data: bytes) -> Any:
+    data = data.removeprefix(BOM)
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return json.loads(data.decode("utf-8", "replace"), parse_constant=_constant)
+
+
+def _constant(name: str) -> float | None:
+    return _LEAST_LOGPROB if name == "-Infinity" else None
+
+
+def _joined(value: Any, halves: Halves, place: tuple[str | int, ...]) -> Any:
+    """`value` with whole characters only: a first half at the end of a text waits in `halves` for its second one."""
+    if isinstance(value, dict):
+        return {name: _joined(item, halves, (*place, name)) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_joined(item, halves, (*place, position)) for position, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+    text = halves.pop(place, "") + value
+    if text and "\ud800" <= text[-1] <= "\udbff":
+        halves[place], text = text[-1], text[:-1]
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def _choice(choice: dict[str, Any], position: int, inner: str) -> dict[str, Any]:
@@ -64,6 +104,8 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
     elif content is not None:
         out["content"] = str(content)
     calls = message.get("tool_calls")
+    if isinstance(calls, dict):
+        calls = [calls]
     if isinstance(calls, list):
         out["tool_calls"] = [_call(call) for call in calls if isinstance(call, dict)]
     if isinstance(message.get("function_call"), dict):

@@ -33,8 +33,8 @@ class _Switch(msgspec.Struct):
 _switch = msgspec.json.Decoder(_Switch)
 
 
-def chat_body(request: ChatRequest, target: Target, quirks: Quirks, *, stream: bool) -> bytes:
-    """The JSON to send for `request` to `target`."""
+def chat_body(request: ChatRequest, target: Target, quirks: Quirks, *, stream: bool, limit_field: str = "") -> bytes:
+    """The JSON to send for `request` to `target`. `limit_field`: the usual field of the output limit there."""
     fields = dict(request.fields)
     fields["model"] = Raw(_encoder.encode(target.model))
     fields.pop("stream_options", None)
@@ -44,7 +44,7 @@ def chat_body(request: ChatRequest, target: Target, quirks: Quirks, *, stream: b
             fields["stream_options"] = _stream_options(request)
     else:
         fields.pop("stream", None)
-    limit = target.max_tokens_field or quirks.max_tokens_field
+    limit = target.max_tokens_field or quirks.max_tokens_field or limit_field
     if limit:
         _spell_max_tokens(fields, limit)
     if quirks.instead:

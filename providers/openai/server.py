@@ -26,12 +26,16 @@ class SharedOptions(HttpOptions, frozen=True, forbid_unknown_fields=True, kw_onl
 
     no_stream_options: bool | None = None  # for servers that refuse the field; usage is then estimated
     stream_end: Literal["auto", "done", "finish"] = "auto"  # what proves a stream complete
+    send_cache_key: bool | None = None  # whether calls of a session get a `prompt_cache_key`
     # request fields that the server spells otherwise: seed = "random_seed"
     rename: dict[str, str] = field(default_factory=dict)
     # efforts that the server calls otherwise: minimal = "low"
     reasoning_effort: dict[str, str] = field(default_factory=dict)
     # fields unknown to the gateway that are forwarded, beside those of the preset; "*": all
     forward_params: tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...] = ()
+    responses: bool | None = None  # whether Responses requests are forwarded as they are; unset: as the preset says
+    responses_fields: tuple[str, ...] | None = None  # of such requests, beside the usual ones, in place of the table's
+    responses_tools: tuple[str, ...] | None = None  # types of tools that the server runs, in place of the table's
     image_response_format: Literal["auto", "send", "omit"] = "auto"  # whether images' `response_format` is sent
 
 

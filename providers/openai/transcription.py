@@ -1,4 +1,4 @@
-"""Transcription at OpenAI-compatible servers: the sound as a form, its words as a document or as events.
+"""Transcription at OpenAI-compatible servers: the audio as a form, its words as a document or as events.
 
 Documents are always asked for, `verbose_json` where times are needed, and the gateway writes the subtitles itself.
 Servers that answer with plain text, SRT or VTT all the same are understood. Sharp edge: models that stream take `json`
@@ -30,7 +30,9 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import DONE_DATA
 
-from .._shared.documents import decoded
+from .._shared.documents import UNREADABLE, decoded, raise_error_event
+from .._shared.fitting import read_json
+from .._shared.whole_stream import events_of, is_event_stream
 from .server import OpenAIServer, SharedOptions
 
 PATH = "/audio/transcriptions"
@@ -49,9 +51,9 @@ _CUE = re.compile(r"((?:\d+:)?\d+:\d+[.,]\d+) --> ((?:\d+:)?\d+:\d+[.,]\d+)[^\n]
 class WireSegment(Struct):
     """A segment as it comes."""
 
-    start: float = 0.0
-    end: float = 0.0
-    text: str = ""
+    start: float | None = 0.0
+    end: float | None = 0.0
+    text: str | None = ""
     speaker: str | None = None
     tokens: list[int] | None = None
     temperature: float | None = None
@@ -63,9 +65,9 @@ class WireSegment(Struct):
 class WireTranscript(Struct):
     """A document, or an event's data, as it comes."""
 
-    type: str = ""
+    type: str | None = ""
     text: str | None = None
-    delta: str = ""
+    delta: str | None = ""
     language: Any = None
     duration: Any = None
     segments: list[WireSegment] | None = None
@@ -73,7 +75,18 @@ class WireTranscript(Struct):
     usage: Any = None
     logprobs: Any = UNSET
     error: Any = UNSET
+    choices: Any = None  # of vLLM's streams, whose events have the form of a chat
 
+    @property
+    def spoken(self) -> str | None:
+        """The text; out of segments or words where there is none, None where there is nothing."""
+        if self.text is not None:
+            return self.text
+        said = [one.text or "" for one in self.segments or ()] or [f" {one.word.strip()}" for one in self.words or ()]
+        return "".join(said).strip() if said else None
+
+
+MOST_HEARD = 1 << 20  # characters of a stream that are kept for its end
 
 _documents = msgspec.json.Decoder(WireTranscript, strict=False)
 _segments = msgspec.json.Decoder(WireSegment, strict=False)
@@ -100,9 +113,10 @@ class OpenAITranscription(OpenAIServer, Transcription):
                 yield TranscriptEvent(delta=transcript.text)
                 yield TranscriptEvent(done=transcript)
                 return
+            reader = EventReader(self.hidden)
             while events := await answer.read_events():
                 for event in events:
-                    step = read_event(event, self.hidden)
+                    step = reader.read(event)
                     if step is not None:
                         yield step
                     if step is not None and step.done is not None:
@@ -150,36 +164,106 @@ def _fields(request: TranscriptionRequest, target: Target, *, stream: bool) -> I
 
 def read_answer(body: bytes, media_type: str, hidden: Sequence[str] = ()) -> Transcript:
     """The transcript in a whole answer, whatever form the server chose."""
-    if media_type.startswith("text/") and not body.lstrip().startswith((b"{", b"<")):
+    if is_event_stream(body):
+        return _read_stream(body, hidden)
+    first = body.lstrip()[:1]
+    if media_type.startswith("text/") and first not in (b"{", b"<"):
         return _read_text(body)
+    if first not in (b"{", b"<", b""):
+        return _read_bare(body)
+    return _read_document(body, hidden)
+
+
+def _read_document(body: bytes, hidden: Sequence[str]) -> Transcript:
     found = decoded(_documents, body)
     if found.error:
         raise error_of_document(found.error, hidden)
-    if found.text is None:
+    if found.spoken is None:
         raise UpstreamInvalidResponse(detail="a transcript without text")
     return _transcript(found)
 
 
-def read_event(event: Event, hidden: Sequence[str] = ()) -> TranscriptEvent | None:
-    """The step in an event; None for one that says nothing."""
-    if event.data == DONE_DATA:
-        return None
+def _read_bare(body: bytes) -> Transcript:
+    """Text under the media type of a document: as it is, as a text of JSON, or in an array of segments."""
+    try:
+        bare = read_json(body)
+    except UNREADABLE:
+        is_broken = body.lstrip().startswith((b"[[", b"[{", b'["'))  # JSON; "[BLANK_AUDIO]" is text
+        if is_broken or "\N{REPLACEMENT CHARACTER}" in body.decode("utf-8", "replace"):
+            raise UpstreamInvalidResponse(detail="neither a document nor text") from None
+        return _read_text(body)
+    if isinstance(bare, str):
+        return _read_text(bare.encode("utf-8", "replace"))
+    if isinstance(bare, list):
+        return _read_document(b'{"segments":%b}' % body, ())
+    raise UpstreamInvalidResponse(detail=f"{type(bare).__name__} instead of a transcript")
+
+
+def _read_stream(body: bytes, hidden: Sequence[str]) -> Transcript:
+    """The transcript in the events of a stream that came whole; UpstreamTruncated if it has no end."""
+    reader = EventReader(hidden)
+    for event in events_of(body):
+        step = reader.read(event)
+        if step is not None and step.done is not None:
+            return step.done
+    raise UpstreamTruncated()
+
+
+class EventReader:
+    """Reads the events of one stream."""
+
+    def __init__(self, hidden: Sequence[str] = ()) -> None:
+        self._hidden = hidden
+        self._heard: list[str] = []
+        self._room = MOST_HEARD
+        self._usage: Any = None
+
+    def read(self, event: Event) -> TranscriptEvent | None:
+        """The step in an event; None for one that says nothing. `[DONE]` is the end of what was heard."""
+        if event.data == DONE_DATA:
+            if not self._heard or self._room <= 0:
+                return None
+            return TranscriptEvent(done=Transcript("".join(self._heard).strip(), usage=read_usage(self._usage)))
+        step, usage = read_event(event, self._hidden)
+        self._usage = usage or self._usage
+        if step is not None and step.delta:
+            self._room -= len(step.delta)
+            if self._room > 0:
+                self._heard.append(step.delta)
+        if step is not None and step.done is not None and not step.done.text:
+            step.done.text = "".join(self._heard).strip()
+        return step
+
+
+def read_event(event: Event, hidden: Sequence[str] = ()) -> tuple[TranscriptEvent | None, Any]:
+    """The step in an event, None for one that says nothing; and the usage of one in the form of a chat."""
+    if event.name == "error":
+        raise_error_event(event.data, hidden)
     found = decoded(_documents, event.data)
-    if found.error or event.name == "error" or found.type == "error":
+    if found.error or found.type == "error":
         raise error_of_document(found.error or msgspec.json.decode(event.data), hidden)
     if found.type == DELTA:
-        return TranscriptEvent(delta=found.delta, logprobs=found.logprobs)
+        return TranscriptEvent(delta=found.delta or "", logprobs=found.logprobs), None
     if found.type == SEGMENT:
-        return TranscriptEvent(segment=_segment(decoded(_segments, event.data)))
+        return TranscriptEvent(segment=_segment(decoded(_segments, event.data))), None
     if found.type == DONE:
-        return TranscriptEvent(done=_transcript(found))
-    return None
+        return TranscriptEvent(done=_transcript(found)), None
+    if isinstance(found.choices, list):
+        text = "".join(map(_chat_text, found.choices))
+        return TranscriptEvent(delta=text) if text else None, found.usage
+    return None, None
+
+
+def _chat_text(choice: Any) -> str:
+    delta = choice.get("delta") if isinstance(choice, dict) else None
+    text = delta.get("content") if isinstance(delta, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 def _transcript(found: WireTranscript) -> Transcript:
     segments = found.segments
     return Transcript(
-        found.text or "",
+        found.spoken or "",
         language=found.language if isinstance(found.language, str) else None,
         duration=_seconds(found.duration),
         segments=None if segments is None else [_segment(segment) for segment in segments],
@@ -190,7 +274,9 @@ def _transcript(found: WireTranscript) -> Transcript:
 
 
 def _segment(found: WireSegment) -> Segment:
-    return Segment(**{name: value for name, value in structs.asdict(found).items() if value is not None})
+    known = {name: value for name, value in structs.asdict(found).items() if value is not None}
+    start = known.setdefault("start", 0.0)
+    return Segment(**{"end": start, "text": "", **known})
 
 
 def read_usage(document: Any) -> TranscriptUsage | None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway import errors
-from gateway.accounts.authenticator import Authenticator, Fingerprint, bearer
+from gateway.accounts.authenticator import Authenticator, Fingerprint, bearer, has_space
 from gateway.accounts.pepper import PepperError, derive, load_pepper, read_pepper
 from gateway.ledger.api_key import ApiKey
 
@@ -44,6 +44,31 @@ PEPPER = b"0123456789abcdef0123456789abcdef"
 )
 def test_credential_is_read_from_the_headers(authorization, api_key, credential):
     assert bearer(authorization, api_key) == credential
+
+
+@pytest.mark.parametrize(
+    ("authorization", "api_key", "spaced"),
+    [
+        ("Bearer \tsk-abc", None, True),
+        ("Bearer\tsk-abc", None, True),
+        ("bearer sk-abc\x0b", None, True),
+        ("Bearer sk-abc\xc2\xa0", None, True),
+        ("Bearer \xe2\x80\x8bsk-abc", None, True),
+        (None, "\xef\xbb\xbfsk-abc", True),
+        (None, "sk-abc\x0c", True),
+        ("Bearersk-abc", None, False),
+        ("Bearer sk-a b", None, False),
+        ("Bearer sk-caf\xe9", None, False),
+        ("Bearer ", None, False),
+        ("Basic  sk-abc", None, False),
+        ("sk-abc", None, False),
+        ("", "sk-abc\x0c", False),
+        (None, None, False),
+    ],
+)
+def test_white_space_around_a_credential_is_recognised(authorization, api_key, spaced):
+    assert bearer(authorization, api_key) is None
+    assert has_space(authorization, api_key) == spaced
 
 
 @pytest.mark.parametrize("credential", [None, "", "abc", "sk-", "sk-with space", "sk-unknown", "sk-\ud800"])

@@ -12,6 +12,7 @@ from tests.ledger.records import settle
 from tests.world import open_world
 
 
+@pytest.mark.holds("operations/redis.md#a-full-store-1")
 async def test_full_store_can_still_revoke_disable_and_trim(tmp_path: Path):
     server = EmbeddedServer(tmp_path)
     await server.start()

@@ -4,13 +4,12 @@ import asyncio
 
 import pytest
 
-from gateway.accounts.accounts import Refused
 from gateway.accounts.authenticator import Authenticator
 from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import Peppers, pepper_fingerprint
 from gateway.accounts.store_claim import claim, has_keys, prove_pepper, read_identity
 from gateway.config.loader import demo_settings
-from gateway.errors import InvalidApiKey
+from gateway.errors import InvalidApiKey, InvalidValue
 from gateway.runtime.gateway import Gateway
 from gateway.store import Store
 from gateway.store.identity import IDENTITY, SCHEMA, StoreGuard
@@ -37,6 +36,7 @@ async def test_claim_with_accounts_and_without_keys_writes_the_fingerprint(world
         assert (await claim(w.store, ("p",))).peppers == ("p",)
 
 
+@pytest.mark.holds("operations/redis.md#the-stores-identity-5")
 async def test_pepper_of_an_older_store_is_proved_by_the_first_key_that_is_found(world, valkey, tmp_path):
     async with world() as w:
         await w.accounts.create("acme")
@@ -91,7 +91,7 @@ async def test_text_that_is_stored_under_the_previous_pepper_makes_no_second_key
         before = await Keys(w.store, OLD).create("acme", text=text)
         rotating = Keys(w.store, lambda: Peppers(NEW, OLD))
         assert await rotating.owner_of(text) == ("acme", before.id)
-        with pytest.raises(Refused, match="there is a key with this text already"):
+        with pytest.raises(InvalidValue, match="there is a key with this text already"):
             await rotating.create("acme", text=text)
         assert [key.id for key in await rotating.list("acme")] == [before.id]
         assert await rotating.owner_of("sk-unknown") is None

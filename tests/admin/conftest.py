@@ -11,16 +11,16 @@ from argon2 import PasswordHasher
 
 from gateway.accounts.pepper import load_pepper
 from gateway.admin.mail import Delivery
-from gateway.admin.password_hashes import PasswordHashes
-from gateway.admin.people import People
 from gateway.config.loader import parse
 from gateway.database.engine import Database
 from gateway.history.sql_thread import SqlThread
+from gateway.people.password_hashes import PasswordHashes
+from gateway.people.people import People
 from tests.admin.services import Services
-from tests.databases import database, database_address, postgres
+from tests.databases import database, database_address
 from tests.world import OpenWorld
 
-__all__ = ["database", "database_address", "postgres"]
+__all__ = ["database", "database_address"]
 
 OpenServices = Callable[..., AbstractAsyncContextManager[Services]]
 
@@ -33,7 +33,7 @@ class Outgoing:
         self.sent: list[tuple[str, str, str]] = []
         self.problem = ""
 
-    async def send(self, to: str, subject: str, text: str) -> Delivery:
+    async def send(self, to: str, subject: str, text: str, *, sender: str = "") -> Delivery:
         if self.problem:
             return Delivery(False, self.problem)
         self.sent.append((to, subject, text))

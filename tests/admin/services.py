@@ -10,12 +10,13 @@ from gateway.admin.actor import Actor, Scope, command_line
 from gateway.admin.audit_event import AuditEvent
 from gateway.admin.audit_trail import AuditFilter
 from gateway.admin.outbox import AuditOutbox
-from gateway.admin.people import People
-from gateway.admin.sessions import NewSession
-from gateway.admin.sign_in import Client
 from gateway.admin.user_rows import User
 from gateway.database.engine import Database
 from gateway.database.tables import metadata
+from gateway.people.people import People
+from gateway.people.proofs import set_proved
+from gateway.people.sessions import NewSession
+from gateway.people.sign_in import Client
 from tests.world import World
 
 ROOT = command_line("root")
@@ -37,9 +38,13 @@ class Services:
         self.database = database
         self.mail = mail
 
-    async def user(self, email: str = "ann@example.com", *, password: str = "", **rest: Any) -> User:
-        """A new user, who has set this password."""
+    async def user(
+        self, email: str = "ann@example.com", *, password: str = "", is_proved: bool = True, **rest: Any
+    ) -> User:
+        """A new user, who has set this password; their address is proved unless the test says otherwise."""
         user = await self.people.users.create(ROOT, email, **rest)
+        if is_proved:
+            await self.people.transactions.write(set_proved, user.id, "mail")
         if password:
             link = await self.people.sign_in_links.create(ROOT, user.id)
             await self.people.sign_in.reset_password(link.token, password, HOME)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from gateway.admin.actor import EVERYTHING
 from gateway.admin.audit_trail import AuditFilter
 from gateway.errors import Forbidden
 from tests.admin.services import ROOT, token
@@ -16,7 +17,7 @@ async def test_events_are_filtered_by_time_actor_object_and_account(services) ->
         user = await s.user()
         bound = await s.people.tokens.create(ROOT, "ci", ["read"], account="acme")
         await s.people.memberships.set(
-            user.actor("").__class__(kind="token", id="t", scopes=frozenset({"users"})), user.id, "acme", "owner"
+            user.actor("").__class__(kind="token", id="t", scopes=EVERYTHING), user.id, "acme", "owner"
         )
         assert await s.actions(object=f"user:{user.id}") == ["users.create", "members.set"]
         assert await s.actions(object="token") == ["tokens.create"]

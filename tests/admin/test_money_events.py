@@ -9,8 +9,6 @@ import pytest
 
 from gateway.admin.account_limits import AccountLimits
 from gateway.admin.actor import Actor, command_line
-from gateway.admin.key_changes import KeyChanges
-from gateway.admin.key_editor import KeyEditor
 from gateway.admin.money import MoneyAdmin
 from gateway.admin.outbox import AuditOutbox
 from gateway.admin.refunds import Refunds
@@ -24,10 +22,6 @@ READER = Actor(kind="token", id="tok_1", scopes=frozenset({"read", "accounts"}))
 
 def money_of(w: World) -> MoneyAdmin:
     return MoneyAdmin(w.accounts, Refunds(w.ledger), AccountLimits(w.store, w.accounts), AuditOutbox(w.store))
-
-
-def changes_of(w: World) -> KeyChanges:
-    return KeyChanges(KeyEditor(w.store, w.keys), AuditOutbox(w.store))
 
 
 async def events(w: World) -> list[tuple[str, str, Any, Any]]:
@@ -59,8 +53,8 @@ async def test_limits_have_an_event_with_both_sides(world: OpenWorld) -> None:
 async def test_edit_and_rotation_of_a_key_have_events(world: OpenWorld) -> None:
     async with world() as w:
         key = await w.caller()
-        await changes_of(w).edit(ROOT, key.id, rpm=5)
-        rotated = await changes_of(w).rotate(ROOT, key.id, overlap=timedelta(hours=1))
+        await w.key_service.edit(ROOT, await w.keys.show(key.id), rpm=5)
+        rotated = await w.key_service.rotate(ROOT, await w.keys.show(key.id), overlap=timedelta(hours=1))
         edit, rotation = await events(w)
         assert edit[:2] == ("keys.edit", f"key:{key.id}")
         assert rotation[:2] == ("keys.rotate", f"key:{key.id}")
@@ -77,8 +71,8 @@ async def test_program_without_the_scope_changes_nothing(world: OpenWorld) -> No
         with pytest.raises(Forbidden):
             await money_of(w).refund(READER, "acme", "req_1")
         with pytest.raises(Forbidden):
-            await changes_of(w).edit(READER, key.id, rpm=5)
+            await w.key_service.edit(READER, await w.keys.show(key.id), rpm=5)
         with pytest.raises(Forbidden):
-            await changes_of(w).rotate(READER, key.id, overlap=timedelta())
+            await w.key_service.rotate(READER, await w.keys.show(key.id), overlap=timedelta())
         assert await w.accounts.show("acme") == before
         assert await events(w) == []

@@ -1,6 +1,6 @@
 """Lets the tests of a module run on SQLite and on PostgreSQL.
 
-The module imports `database_address`, `database_url` and `postgres`.
+The module imports `database_address` and `database_url`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.database.address import DatabaseAddress
-from tests.databases import database_address, postgres
+from tests.databases import database_address
 
-__all__ = ["database_address", "database_url", "postgres"]
+__all__ = ["database_address", "database_url"]
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 
 from gateway.admin.actor import EVERYTHING, Actor, command_line
-from gateway.admin.services import AdminServices
 from gateway.errors import NotSignedIn
+from gateway.services.services import AdminServices
 from tests.admin_api.workers import MadeUpWorkers
 
 ROOT = command_line("root")

@@ -11,13 +11,13 @@ import pytest
 from msgspec import structs
 
 from gateway.accounts.pepper import load_pepper
-from gateway.admin.services import AdminServices
 from gateway.admin_api.api import AdminApi
 from gateway.admin_api.authentication import Authentication
 from gateway.admin_api.server import AdminServer
 from gateway.config.loader import load
 from gateway.config.settings import Settings
 from gateway.runtime.sockets import bind_all
+from gateway.services.services import AdminServices
 from gateway.store import Store
 from tests.admin_api.client import Api, NamedActors
 from tests.admin_api.workers import MadeUpWorkers
@@ -94,7 +94,7 @@ def api(valkey: Path, settings: Settings) -> OpenApi:
         admin = AdminApi(services, actors or Authentication(services))
         server = AdminServer(admin)
         [sock] = bind_all("127.0.0.1", 0, 1)
-        server.start(sock)
+        await server.start(sock)
         try:
             for name in ("acme", "other"):
                 await services.store.accounts.create(name)

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 from msgspec import Struct, structs
 
-from gateway.admin.statement import ChargedKey, Movement, Statement
 from gateway.admin.times import to_micros
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
 from gateway.database.tables import statements
 from gateway.ledger.api_key import ApiKey
+from gateway.reports.statement import ChargedKey, Movement, Statement
 from tests.admin_api.client import ROOT, Api
 from tests.ledger.records import quote_of, settle
 
@@ -23,7 +23,7 @@ UNIT = 1_000_000_000
 
 #: Bodies by operation; every operation with a body has one.
 BODIES: Mapping[str, Any] = {
-    "accounts_create": {"name": "new-{n}", "group": "vip"},
+    "accounts_create": {"name": "new-{n}"},
     "accounts_move": {"group": "default"},
     "accounts_allow": {"models": ["short"]},
     "accounts_deny": {"models": ["fake-chat"]},
@@ -35,7 +35,7 @@ BODIES: Mapping[str, Any] = {
     "keys_rotate": {"overlap": 60},
     "member_keys_create": {"name": "ci", "models": ["short"]},
     "member_keys_change_budget": {"budget": "5", "every": "month"},
-    "members_set": {"role": "owner"},
+    "members_set": {"role": "member"},
     "members_invite": {"email": "invited@example.com"},
     "members_invite_to_site": {"email": "invited@example.com"},
     "users_create": {"email": "new{n}@example.com", "name": "New"},
@@ -45,6 +45,8 @@ BODIES: Mapping[str, Any] = {
     "statements_make": {"month": "2026-01"},
     "prices_set": {"factor": "0.8"},
     "refused_book": {"all": True},
+    "superseded_book": {"all": True},
+    "superseded_acknowledge": {"all": True, "account": "acme", "note": "by hand"},
     "imports_accounts": {"content": "name,credit,operation\nimported-{n},1.5,first\n"},
     "imports_keys": {"content": "account,name\nacme,imported-{n}\n"},
     "imports_users": {"content": "email,account\nimported{n}@example.com,acme\n", "dry_run": True},
@@ -75,7 +77,7 @@ class Samples:
         self._api = api
         self._numbers = itertools.count(1)
 
-    async def of(self, route: Route, *, account: str = "acme") -> Sample:
+    async def of(self, route: AdminRoute, *, account: str = "acme") -> Sample:
         """The sample of a route, about objects of the account."""
         n = next(self._numbers)
         values = {name: await self._value(name, account, n) for name in route.parameters}

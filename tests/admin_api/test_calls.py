@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.admin_api.workers import MadeUpWorkers
 
 
+@pytest.mark.holds("admin-api.md#running-calls-2")
 async def test_restricted_token_sees_and_ends_calls_of_its_account_only(api) -> None:
     workers = MadeUpWorkers()
     async with api(workers=workers) as a:
@@ -22,6 +25,7 @@ async def test_restricted_token_sees_and_ends_calls_of_its_account_only(api) -> 
         assert list(workers.calls) == ["req_0", "req_1"]
 
 
+@pytest.mark.holds("admin-api.md#running-calls-1")
 async def test_silent_workers_are_counted_and_without_any_answer_it_is_503(api) -> None:
     workers = MadeUpWorkers()
     workers.silent = 1
@@ -32,3 +36,25 @@ async def test_silent_workers_are_counted_and_without_any_answer_it_is_503(api) 
         workers.start("req_0", "acme")
         page = await a.get("/calls")
         assert (len(page["data"]), page["silent_workers"]) == (1, 1)
+
+
+async def test_machine_that_does_not_answer_is_counted_and_its_call_may_be_running_still(api) -> None:
+    workers = MadeUpWorkers()
+    workers.silent_machines = 1
+    async with api(workers=workers) as a:
+        await a.as_operator()
+        page = await a.get("/calls")
+        assert (page["data"], page["silent_workers"], page["silent_machines"]) == ([], 0, 1)
+        refused = await a.ask("POST", "/calls/req_9/cancel")
+        assert (refused.status, "A machine does not answer" in refused.document["error"]["message"]) == (503, True)
+
+
+async def test_names_of_machines_are_shown_only_with_a_scope_for_the_site(api) -> None:
+    workers = MadeUpWorkers()
+    async with api(workers=workers) as a:
+        workers.start("req_0", "acme", "host:8080")
+        await a.as_operator()
+        assert [call["machine"] for call in (await a.get("/calls"))["data"]] == ["host:8080"]
+        a.token = await a.make_token("accounts", account="acme")
+        assert [call["machine"] for call in (await a.get("/calls"))["data"]] == [None]
+        assert (await a.ask("POST", "/calls/req_0/cancel")).document["machine"] is None

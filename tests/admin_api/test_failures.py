@@ -7,12 +7,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gateway.admin.actor import EVERYTHING, Actor
+from gateway.admin.actor import command_line
 from gateway.admin.store_services import StoreServices
 from gateway.config.settings import Settings
 from tests.admin_api.client import Api, NamedActors
 
-ROOT = Actor(kind="token", id="tok_test", scopes=EVERYTHING)
+ROOT = command_line("root")
 
 
 async def test_database_that_is_away_is_opened_once_it_is_back(api, settings: Settings) -> None:
@@ -35,7 +35,7 @@ async def test_store_that_is_away_gets_503(api) -> None:
 
 
 async def test_change_of_keys_that_is_not_on_the_store_s_disk_is_marked(api, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def doubts(self: StoreServices) -> list[str]:
+    async def unconfirmed(self: StoreServices) -> list[str]:
         return ["the store does not answer"]
 
     async with api(NamedActors(root=ROOT)) as a:
@@ -43,7 +43,7 @@ async def test_change_of_keys_that_is_not_on_the_store_s_disk_is_marked(api, mon
         path = f"/users/{user['id']}"
         member = f"/accounts/acme/members/{user['id']}"
         assert (await a.ask("PUT", member, {"role": "member"}, token="root")).status == 200
-        monkeypatch.setattr(StoreServices, "doubts", doubts)
+        monkeypatch.setattr(StoreServices, "unconfirmed", unconfirmed)
         for method, changed in (
             ("POST", f"{path}/disable"),
             ("POST", f"{path}/enable"),

@@ -11,19 +11,21 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from gateway.admin.machines import Machine, announce
 from gateway.config.settings import Settings
 from gateway.errors.attempt_answer import AttemptAnswer
-from gateway.http_server import piecewise
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.entry import Entry
 from gateway.ledger.refused import RefusedFile
-from gateway.ledger.scripts import slot
+from gateway.store.links import slot
+from gateway.web import piecewise
 from tests.admin_api.client import ROOT, Api
 from tests.admin_api.samples import UNIT, Samples
 from tests.history.made_lines import Account
 from tests.ledger.records import quote_of, record_of
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-4")
 async def test_report_and_statement_are_also_csv_files(api) -> None:
     async with api() as a:
         await a.as_operator()
@@ -49,6 +51,7 @@ async def test_report_and_statement_are_also_csv_files(api) -> None:
         assert (await a.ask("GET", "/usage?group_by=nothing")).error["param"] == "group_by"
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-1")
 async def test_token_gets_a_few_files_at_the_same_time(api, monkeypatch: pytest.MonkeyPatch) -> None:
     async with api() as a:
         await a.as_operator()
@@ -59,6 +62,7 @@ async def test_token_gets_a_few_files_at_the_same_time(api, monkeypatch: pytest.
         assert (refused.status, refused.error["code"]) == (429, "rate_limit_exceeded")
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-4")
 async def test_cost_of_the_operator_is_hidden_from_tokens_of_an_account(api) -> None:
     async with api() as a:
         store = a.services.store
@@ -76,6 +80,7 @@ async def test_cost_of_the_operator_is_hidden_from_tokens_of_an_account(api) -> 
         assert (await a.ask("GET", "/usage?account=other")).status == 404
 
 
+@pytest.mark.holds("admin-api.md#running-calls-3")
 async def test_status_about_the_operator_s_credential_is_hidden_from_tokens_of_an_account(api) -> None:
     async with api() as a:
         refused = AttemptAnswer("one", "m", "upstream_auth_error", 401, 12)
@@ -134,8 +139,8 @@ async def test_own_price_that_a_newer_version_has_stored_is_named(api) -> None:
         await a.as_operator()
         await a.ask("PUT", "/accounts/acme/prices/short", {"factor": "2"})
         await store_price(a, "fake-chat", '{"per_smell": "1"}')
-        refused = await a.ask("GET", "/accounts/acme/models")
-        assert (refused.status, "price of 'fake-chat'" in refused.error["message"]) == (400, True)
+        forms = {form["id"]: form for form in await a.pages("/accounts/acme/models?limit=1")}
+        assert (forms["fake-chat"]["unreadable"], forms["fake-chat"]["price"]) == (True, {})
 
 
 async def test_refused_settlements_are_listed_and_booked_once(api, settings: Settings) -> None:
@@ -180,6 +185,28 @@ async def test_reload_is_asked_for_only_with_a_sound_file(api, settings: Setting
         refused = await a.ask("POST", "/configuration/reload", {"force": True})
         assert refused.status == 400 and "server.prot" in refused.error["message"]
         assert a.reloads == [False, True]
+
+
+@pytest.mark.holds("operations/machines.md#several-machines-2")
+async def test_event_of_a_reload_has_the_prices_and_limits_that_change(api, settings: Settings) -> None:
+    async with api() as a:
+        await a.as_operator()
+        text = Path(settings.file).read_text()
+        Path(settings.file).write_text(text.replace("[groups.vip]\nrpm = 5\n", "[groups.vip]\nrpm = 6\n"))
+        await a.post("/configuration/reload", {})
+        [event] = (await a.get("/audit-trail?object=configuration"))["data"]
+        assert event["before"]["limits"]["vip"]["rpm"] == 5
+        assert event["after"]["limits"]["vip"]["rpm"] == 6
+        assert event["after"]["forced"] is False
+        assert "prices" not in event["before"]
+
+
+async def test_machines_of_the_store_are_listed(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        await announce(a.services.store.store, Machine("1", "one:8080", "abc", "1.0"))
+        [machine] = (await a.get("/machines"))["data"]
+        assert (machine["name"], machine["configuration"], machine["version"]) == ("one:8080", "abc", "1.0")
 
 
 async def test_import_of_a_faulty_file_names_each_fault_and_changes_nothing(api) -> None:

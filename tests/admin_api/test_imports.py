@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 
-from gateway.accounts.accounts import Refused
-from gateway.accounts.keys import NewKey
+from gateway.accounts.key_record import CreatedKey
 from gateway.admin.actor import EVERYTHING, Actor
-from gateway.admin.keys import KeyAdmin
+from gateway.admin.keys import KeyService
 from gateway.admin.store_services import StoreServices
 from gateway.admin_api.openapi import openapi_document
 from gateway.admin_api.resources import imports
 from gateway.admin_api.table import ROUTES
-from gateway.errors import StoreUnavailable
+from gateway.errors import InvalidValue, StoreUnavailable
 from tests.admin_api.client import NamedActors
 from tests.admin_api.json_schema import faults
 from tests.polling import until
@@ -27,21 +26,22 @@ ROOT, OTHER = (Actor(kind="token", id=name, scopes=EVERYTHING) for name in ("tok
 
 def fail_at(monkeypatch: pytest.MonkeyPatch, name: str, fault: Exception) -> None:
     """Let the key of this name not be made."""
-    create = KeyAdmin.create
+    create = KeyService.create
 
-    async def fails(self: KeyAdmin, *args: Any, **options: Any) -> NewKey:
+    async def fails(self: KeyService, *args: Any, **options: Any) -> CreatedKey:
         if options["name"] == name:
             raise fault
         return await create(self, *args, **options)
 
-    monkeypatch.setattr(KeyAdmin, "create", fails)
+    monkeypatch.setattr(KeyService, "create", fails)
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-6")
 @pytest.mark.parametrize(
     ("fault", "status", "code"),
     [
         (StoreUnavailable(), 503, "service_unavailable"),
-        (Refused("not now"), 400, "invalid_value"),
+        (InvalidValue("not now"), 400, "invalid_value"),
         (RuntimeError("a bug"), 500, "internal_error"),
     ],
 )
@@ -70,16 +70,17 @@ async def test_answer_of_an_import_that_stops_has_the_keys_made_before(
 async def test_import_that_stops_is_marked_if_its_keys_are_not_on_the_store_s_disk(
     api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def doubts(self: StoreServices) -> list[str]:
+    async def unconfirmed(self: StoreServices) -> list[str]:
         return ["the store does not answer"]
 
     fail_at(monkeypatch, "three", StoreUnavailable())
-    monkeypatch.setattr(StoreServices, "doubts", doubts)
+    monkeypatch.setattr(StoreServices, "unconfirmed", unconfirmed)
     async with api(NamedActors(root=ROOT)) as a:
         answer = await a.ask("POST", "/imports/keys", {"content": KEYS}, token="root")
         assert (answer.status, answer.headers.get("x-gateway-unconfirmed")) == (503, "true")
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-6")
 async def test_import_that_stops_before_its_first_key_is_a_plain_error(api, monkeypatch: pytest.MonkeyPatch) -> None:
     fail_at(monkeypatch, "one", StoreUnavailable())
     async with api(NamedActors(root=ROOT)) as a:
@@ -87,6 +88,7 @@ async def test_import_that_stops_before_its_first_key_is_a_plain_error(api, monk
         assert (answer.status, list(answer.document)) == (503, ["error"])
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-6")
 async def test_request_makes_a_limited_number_of_keys(api, monkeypatch: pytest.MonkeyPatch) -> None:
     assert imports.MOST_NEW_KEYS == 5000
     monkeypatch.setattr(imports, "MOST_NEW_KEYS", 2)
@@ -101,6 +103,7 @@ async def test_request_makes_a_limited_number_of_keys(api, monkeypatch: pytest.M
         assert len((await a.post("/imports/keys", {"content": brought}, token="root"))["keys"]) == 2
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-5")
 async def test_two_imports_of_users_at_a_time_make_each_user_once(api) -> None:
     lines = "".join(f"user{number}@example.com,acme\n" for number in range(20))
     async with api(NamedActors(root=ROOT, other=OTHER)) as a:
@@ -111,16 +114,17 @@ async def test_two_imports_of_users_at_a_time_make_each_user_once(api) -> None:
         assert len((await a.get("/users", token="root"))["data"]) == 20
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-5")
 async def test_imports_take_turns_across_a_reload(api, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go_on, create = 0, asyncio.Event(), KeyAdmin.create
+    begun, go_on, create = 0, asyncio.Event(), KeyService.create
 
-    async def held(self: KeyAdmin, *args: Any, **options: Any) -> NewKey:
+    async def held(self: KeyService, *args: Any, **options: Any) -> CreatedKey:
         nonlocal begun
         begun += 1
         await go_on.wait()
         return await create(self, *args, **options)
 
-    monkeypatch.setattr(KeyAdmin, "create", held)
+    monkeypatch.setattr(KeyService, "create", held)
     async with api(NamedActors(root=ROOT, other=OTHER)) as a:
         body = {"content": KEYS}
         running = [asyncio.create_task(a.post("/imports/keys", body, token="root"))]

@@ -11,16 +11,17 @@ import pytest
 from gateway.admin_api.openapi import openapi_document
 from gateway.admin_api.route import JSON, PREFIX
 from gateway.admin_api.table import ROUTES
-from tests.admin_api.both_databases import database_address, database_url, postgres
+from tests.admin_api.both_databases import database_address, database_url
 from tests.admin_api.json_schema import faults
 from tests.admin_api.samples import Samples
 
-__all__ = ["database_address", "database_url", "postgres"]
+__all__ = ["database_address", "database_url"]
 
 DOCUMENT: dict[str, Any] = json.loads(openapi_document(ROUTES))
 COMPONENTS = DOCUMENT["components"]["schemas"]
 
 
+@pytest.mark.holds("admin-api.md#admin-api-1")
 def test_document_has_every_route_and_every_reference_leads_somewhere() -> None:
     described = {(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods}
     assert described == {(route.method, PREFIX + route.path) for route in ROUTES}
@@ -34,6 +35,7 @@ def test_document_has_every_route_and_every_reference_leads_somewhere() -> None:
         assert ("requestBody" in operation) == (route.body is not None)
 
 
+@pytest.mark.holds("admin-api.md#admin-api-1")
 @pytest.mark.slow
 async def test_answer_of_every_route_fits_the_document(api) -> None:
     async with api() as a:
@@ -56,6 +58,7 @@ async def test_answer_of_every_route_fits_the_document(api) -> None:
                 assert list(faults(sample.body, schema, COMPONENTS)) == []
 
 
+@pytest.mark.holds("admin-api.md#requests-and-answers-2")
 async def test_every_error_has_the_body_of_the_document(api) -> None:
     async with api() as a:
         schema = {"$ref": "#/components/schemas/Error"}

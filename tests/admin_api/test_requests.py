@@ -42,6 +42,13 @@ BAD: list[tuple[str, str, Any, str, str]] = [
     ("GET", "/accounts?limit=0", None, "invalid_value", "limit"),
     ("GET", "/accounts?limit=1001", None, "invalid_value", "limit"),
     ("GET", "/accounts?limit=x", None, "invalid_value", "limit"),
+    ("GET", "/accounts?limit=1e1", None, "invalid_value", "'1e1' is no whole number"),
+    ("GET", "/accounts?limit=5.0", None, "invalid_value", "limit"),
+    ("GET", "/accounts?limit=5%0A", None, "invalid_value", "limit"),
+    ("GET", "/accounts?limit=%D9%A5", None, "invalid_value", "limit"),
+    ("POST", CREDIT, {"amount": "5\n"}, "invalid_value", "amount"),
+    ("POST", CREDIT, {"amount": "\u0665"}, "invalid_value", "amount"),
+    ("POST", "/accounts/acme/refunds", {"request_id": "req_x", "amount": "5\n"}, "invalid_value", "amount"),
     ("GET", "/accounts?limit=1&limit=2", None, "invalid_value", "2 times"),
     ("GET", "/accounts?limt=1", None, "unknown_parameter", 'nearest: "limit"'),
     ("GET", "/accounts?cursor=nonsense", None, "invalid_value", "cursor"),
@@ -50,6 +57,7 @@ BAD: list[tuple[str, str, Any, str, str]] = [
 ]
 
 
+@pytest.mark.holds("admin-api.md#requests-and-answers-2", "security.md#money-2")
 async def test_bad_requests_get_an_error_and_change_nothing(api) -> None:
     async with api() as a:
         await a.as_operator()
@@ -70,6 +78,26 @@ async def test_malformed_json_is_refused(api) -> None:
         for raw in (b"{", b"\xff", b"[" * 5000, b'{"name": "a", "name": NaN}', b"null"):
             answer = await a.ask("POST", "/accounts", raw=raw)
             assert (answer.status, answer.error["code"]) == (400, "invalid_json"), raw
+
+
+@pytest.mark.holds("admin-api.md#requests-and-answers-1", "security.md#money-2")
+async def test_member_that_a_body_has_twice_is_refused_and_named(api) -> None:
+    long = b'"' + b"x" * 300_000 + b'"'
+    async with api() as a:
+        await a.as_operator()
+        before = await a.get("/accounts")
+        for method, path, raw, name in (
+            ("POST", CREDIT, b'{"amount": "1", "amount": "1000"}', "amount"),
+            ("POST", CREDIT, b'{"amount": "1", "am\\u006funt" : "1000"}', "amount"),
+            ("POST", CREDIT, b'{"amount": "1", "note": "a", "note": "b"}', "note"),
+            ("PATCH", "/accounts/acme/limits", b'{"rpm":1,"rpm":1000000000}', "rpm"),
+            ("PUT", "/accounts/acme/prices/fake-chat", b'{"price": {"input": "1", "input": "0"}}', "input"),
+            ("POST", CREDIT, b'{"amount": "1", "note": ' + long + b', "amount": "2"}', "amount"),
+        ):
+            answer = await a.ask(method, path, raw=raw, headers=KEY)
+            assert (answer.status, answer.error["code"]) == (400, "invalid_json"), raw[:60]
+            assert f"the key '{name}' more than once" in answer.error["message"]
+        assert await a.get("/accounts") == before
 
 
 async def test_path_is_served_with_and_without_the_root_path(api) -> None:

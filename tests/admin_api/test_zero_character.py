@@ -8,16 +8,17 @@ from msgspec import structs
 from gateway.admin.actor import EVERYTHING, Actor
 from gateway.admin_api.pagination import write_cursor
 from gateway.admin_api.table import ROUTES
-from tests.admin_api.both_databases import database_address, database_url, postgres
+from tests.admin_api.both_databases import database_address, database_url
 from tests.admin_api.client import NamedActors
 
-__all__ = ["database_address", "database_url", "postgres"]
+__all__ = ["database_address", "database_url"]
 
 ZERO = "a%00b"
 ROOT = Actor(kind="token", id="tok_test", scopes=EVERYTHING)
 KEY = {"Idempotency-Key": "k"}
 
 
+@pytest.mark.holds("admin-api.md#requests-and-answers-2")
 @pytest.mark.slow
 async def test_zero_character_is_not_found_in_a_path_and_refused_in_queries_and_bodies_of_every_route(api) -> None:
     async with api(NamedActors(root=ROOT)) as a:

@@ -12,6 +12,7 @@ import pytest
 from tornado.ioloop import IOLoop
 from yarl import URL
 
+from gateway.accounts.accounts import Account, Accounts
 from gateway.billing.quote import Quote
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
@@ -20,6 +21,7 @@ from gateway.ledger import Hold
 from gateway.ledger.api_key import ApiKey
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
+from tests.polling import until
 
 
 @pytest.fixture
@@ -109,6 +111,16 @@ class Client:
             except aiohttp.ClientError as error:
                 failure = error
         return response, text.decode(), failure
+
+
+async def settled(accounts: Accounts, name: str = "acme") -> Account:
+    """The account once nothing is held: an answer may arrive before its settlement is stored."""
+
+    async def released() -> Account | None:
+        account = await accounts.show(name)
+        return account if account.held == 0 else None
+
+    return await until(released)
 
 
 def record_holds(gateway: Gateway) -> list[Hold]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+from itertools import product
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import Keys, NewKey
+from gateway.accounts.key_record import CreatedKey
+from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.api.routes import PATHS, PREFIXES
 from gateway.testing import FakeUpstream
+from tests.hostile.raw import connection
 
 from .conftest import Client
 
@@ -35,6 +39,8 @@ FORBIDDEN = {
 
 
 OF_ONE_ANSWER = ("X-Request-ID", "Date")
+HAS_SPACE = "The API key has white space around it, such as a line end. Send the key alone"
+ENDPOINTS = sorted({path for path in PATHS if path.startswith("/v1/")})
 
 
 async def ask(client: Client, method: str, path: str, **options: Any) -> tuple[Any, Any]:
@@ -58,6 +64,9 @@ async def ask(client: Client, method: str, path: str, **options: Any) -> tuple[A
         {"Authorization": "Bearer sk-" + "a" * 510},
         {"Authorization": "Bearer sk-a b"},
         {"api-key": "sk-unknown"},
+        {"x-api-key": "sk-unknown"},
+        {"x-goog-api-key": "sk-unknown"},
+        {"x-api-key": "not-a-key"},
     ],
 )
 async def test_bad_credentials_get_401_on_every_route(client: Client, headers: dict[str, str]) -> None:
@@ -87,15 +96,47 @@ async def test_401_is_decided_before_the_body_is_read(client: Client) -> None:
     assert (response.status, body) == (401, UNAUTHORIZED)
 
 
-async def test_scheme_is_case_insensitive_and_spaces_may_be_several(client: Client, api_key: NewKey) -> None:
+async def test_scheme_is_case_insensitive_and_spaces_may_be_several(client: Client, api_key: CreatedKey) -> None:
     for value in (f"bearer {api_key.text}", f"BEARER   {api_key.text}"):
         response, _ = await ask(client, "GET", "/v1/models", headers={"Authorization": value})
         assert response.status == 200
 
 
-async def test_azure_style_header_is_an_alternative(client: Client, api_key: NewKey) -> None:
-    response, _ = await ask(client, "GET", "/v1/models", headers={"api-key": api_key.text})
-    assert response.status == 200
+@pytest.mark.holds("api.md#api-1")
+@pytest.mark.parametrize("header", ["x-api-key", "x-goog-api-key", "api-key"])
+async def test_header_of_another_api_is_an_alternative_on_every_path(
+    client: Client, api_key: CreatedKey, header: str
+) -> None:
+    for path in ("/v1/models", "/v1/models/m1", "/v1/balance"):
+        response, _ = await ask(client, "GET", path, headers={header: api_key.text})
+        assert response.status == 200, path
+    response, body = await ask(client, "POST", "/v1/chat/completions", headers={header: api_key.text}, json=CHAT)
+    assert (response.status, body["object"]) == (200, "chat.completion")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/v1/models", {"Authorization": "{}", "x-api-key": "sk-unknown"}, 200),
+        ("/v1/models", {"Authorization": "Bearer sk-unknown", "x-api-key": "{}"}, 401),
+        ("/v1/models", {"Authorization": "Bearer sk-unknown", "x-api-key": "{}", "anthropic-version": "x"}, 200),
+        ("/v1/models", {"Authorization": "{}", "x-api-key": "sk-unknown", "anthropic-version": "x"}, 401),
+        ("/v1/models", {"x-api-key": "{}", "api-key": "sk-unknown"}, 200),
+        ("/v1/models", {"x-api-key": "sk-unknown", "api-key": "{}"}, 401),
+        ("/v1/balance?key={}", {"X": "y"}, 401),
+        ("/v1/models?key={}", {"X": "y"}, 200),
+        ("/v1/models?key=sk-unknown", {"Authorization": "{}"}, 200),
+    ],
+)
+async def test_one_of_several_keys_counts(
+    client: Client, api_key: CreatedKey, path: str, headers: dict[str, str], status: int
+) -> None:
+    sent = {
+        name: text.replace("{}", f"Bearer {api_key.text}" if name == "Authorization" else api_key.text)
+        for name, text in headers.items()
+    }
+    response, _ = await ask(client, "GET", path.replace("{}", api_key.text), headers=sent)
+    assert response.status == status
 
 
 @pytest.mark.parametrize("model", ["secret", "no-such-model", "M1", " m1"])
@@ -173,7 +214,7 @@ async def test_concurrency_and_rates_of_a_key_are_enforced_with_their_headers(
     assert (await accounts.show("acme")).balance > 9 * NANO
 
 
-async def test_key_is_refused_before_the_body_is_validated(client: Client, keys: Keys, api_key: NewKey) -> None:
+async def test_key_is_refused_before_the_body_is_validated(client: Client, keys: Keys, api_key: CreatedKey) -> None:
     await ask(client, "GET", "/v1/models")  # the worker knows whose key it is from now on
     await keys.revoke(api_key.id)
     for method, path in [("POST", "/v1/chat/completions"), ("GET", "/v1/nope"), ("PUT", "/v1/models")]:
@@ -263,3 +304,34 @@ async def test_body_over_the_limit_is_413(client: Client) -> None:
     response, body = await ask(client, "POST", "/v1/chat/completions", data=io.BytesIO(b" " * (33 * 2**20)))
     assert (response.status, body["error"]["code"]) == (413, "request_too_large")
     assert response.headers["x-should-retry"] == "false"
+
+
+AROUND = ("{}\r", "{}\n", "{}\r\r", "{}\x0b", "{}\x0c", "\x0b{}", "{}\xa0", "\ufeff{}")
+
+
+@pytest.mark.holds("errors.md#errors-1")
+@pytest.mark.parametrize(
+    "header", ["Authorization: Bearer ", "authorization: bearer ", "api-key: ", "x-api-key: ", "X-Goog-Api-Key: "]
+)
+async def test_key_with_white_space_around_it_is_refused_with_a_word_about_it(
+    client: Client, base_url: str, bearer: dict[str, str], header: str
+) -> None:
+    key, url = bearer["Authorization"].removeprefix("Bearer "), urlsplit(base_url)
+    for path, around in product(ENDPOINTS, AROUND):
+        async with connection((str(url.hostname), int(url.port or 0))) as raw:
+            lines = f"POST {path} HTTP/1.1\r\nHost: x\r\n{header}{around.format(key)}\r\nContent-Length: 0\r\n\r\n"
+            await raw.send(lines.encode())
+            answer = await raw.read()
+        assert answer is not None, (path, around)
+        assert (answer.status, answer.error["message"]) == (401, HAS_SPACE), (path, around)
+        assert answer.error["code"] == "invalid_api_key"
+        assert key.encode() not in answer.body
+
+
+async def test_head_with_line_feeds_alone_is_no_key_with_white_space(client: Client, base_url: str) -> None:
+    url = urlsplit(base_url)
+    async with connection((str(url.hostname), int(url.port or 0))) as raw:
+        await raw.send(b"GET /v1/models HTTP/1.1\nHost: x\nAuthorization: Bearer sk-a\nAccept: */*\n\r\n\r\n")
+        answer = await raw.read()
+    assert answer is not None
+    assert answer.status == 400

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateway.accounts.keys import NewKey
+from gateway.accounts.key_record import CreatedKey
 from gateway.amounts import format_amount
 from gateway.billing.call_record import CallRecord
 from gateway.config.loader import parse
@@ -30,6 +30,7 @@ HEADERS = {
     "X-Stainless-Lang": "python",
     "X-Stainless-Package-Version": "3.52.0",
     "X-Gateway-Tags": "team=search",
+    "X-Gateway-Session": "agent-7",
 }
 
 
@@ -59,13 +60,14 @@ def answer(stream: bool) -> Reply:
     return Reply.json({"id": "x", "object": "chat.completion", "model": "b", "choices": [choice], "usage": USAGE})
 
 
+@pytest.mark.holds("prices.md#what-is-collected-7")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_every_column_of_a_call_has_its_own_value(
     client: Client,
     upstream: FakeUpstream,
     gateway: Gateway,
     ledger: Ledger,
-    api_key: NewKey,
+    api_key: CreatedKey,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     stream: bool,
@@ -118,6 +120,7 @@ async def test_every_column_of_a_call_has_its_own_value(
         "upstream_cost": None,
         "user": "",
         "tags": {"team": "search"},
+        "session": "agent-7",
     }
     assert line.meta["endpoint"] == "chat"
     assert 0 <= line.meta["duration_ms"] <= record.duration * 1000 + 1

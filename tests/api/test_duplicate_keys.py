@@ -45,6 +45,33 @@ BODIES = {
         "/v1/chat/completions",
         b'{"model":"chat","messages":[{"role":"user","content":"%b","content":"Hi"}]}' % (b"x" * (2 << 20)),
     ),
+    "responses": ("/v1/responses", b'{"model":"chat","input":"a","input":"b"}'),
+    "responses, in an item": (
+        "/v1/responses",
+        b'{"model":"chat","input":[{"role":"user","content":"a","content":"b"}]}',
+    ),
+    "responses, in a schema": (
+        "/v1/responses",
+        b'{"model":"chat","input":"Hi","tools":[{"type":"function","name":"f","parameters":{"a":{},"a":{}}}]}',
+    ),
+    "responses, in a large body": (
+        "/v1/responses",
+        b'{"model":"chat","input":[{"role":"user","content":"%b","content":"Hi"}]}' % (b"x" * (2 << 20)),
+    ),
+    "input tokens": ("/v1/responses/input_tokens", b'{"model":"chat","input":"a","input":"b"}'),
+    "messages": (
+        "/v1/messages",
+        b'{"model":"chat","max_tokens":9,"messages":[{"role":"user","content":"a","content":"b"}]}',
+    ),
+    "messages, in the input of a tool": (
+        "/v1/messages",
+        b'{"model":"chat","max_tokens":9,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":'
+        b'[{"type":"tool_use","id":"t","name":"f","input":{"a":1,"a":2}}]}]}',
+    ),
+    "count of messages": (
+        "/v1/messages/count_tokens",
+        b'{"model":"chat","messages":[{"role":"user","content":"a"}],"system":"a","system":"b"}',
+    ),
     "embeddings": ("/v1/embeddings", b'{"model":"vectors","input":"a","input":"b"}'),
     "images": ("/v1/images/generations", b'{"model":"images","prompt":"a","prompt":"b"}'),
     "speech": ("/v1/audio/speech", b'{"model":"voice","input":"a","voice":{"id":"a","id":"b"}}'),
@@ -82,7 +109,8 @@ async def test_body_with_a_key_twice_in_one_object_is_invalid_json(
     path, body = BODIES[case]
     async with client.request("POST", path, data=io.BytesIO(body)) as response:
         assert response.status == 400
-        assert (await response.json())["error"]["code"] == "invalid_json"
+        error = (await response.json())["error"]
+        assert error.get("details", {}).get("error_code", error.get("code")) == "invalid_json"
     assert not upstream.seen
 
 

@@ -7,21 +7,32 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from gateway.accounts.key_edits import KeyEdits
+from gateway.accounts.key_record import CreatedKey
 from gateway.accounts.key_scopes import Scopes, check_scopes, networks, read_scopes
-from gateway.accounts.keys import Keys, NewKey
-from gateway.admin.key_editor import KeyEditor
+from gateway.accounts.keys import Keys
 from gateway.errors import KeyRestricted
 from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
+from gateway.store import Store
 from tests.api.conftest import Client
 
 HERE, ELSEWHERE = ["127.0.0.0/8"], ["10.0.0.0/8", "2001:db8::/32"]
 
 
-@pytest.fixture
-def editor(gateway: Gateway, keys: Keys) -> KeyEditor:
+class Editor:
     """Edits keys of the gateway's store."""
-    return KeyEditor(gateway.store, keys)
+
+    def __init__(self, store: Store, keys: Keys) -> None:
+        self._keys, self._edits = keys, KeyEdits(store, keys)
+
+    async def edit(self, key_id: str, **changes: Any) -> None:
+        await self._edits.edit(await self._keys.show(key_id), **changes)
+
+
+@pytest.fixture
+def editor(gateway: Gateway, keys: Keys) -> Editor:
+    return Editor(gateway.store, keys)
 
 
 async def code_of(client: Client, path: str, **options: Any) -> tuple[int, str]:
@@ -33,7 +44,7 @@ async def code_of(client: Client, path: str, **options: Any) -> tuple[int, str]:
 CHAT = {"model": "m1", "messages": [{"role": "user", "content": "Hi"}]}
 
 
-async def test_key_is_used_only_from_its_addresses(client: Client, editor: KeyEditor, api_key: NewKey) -> None:
+async def test_key_is_used_only_from_its_addresses(client: Client, editor: Editor, api_key: CreatedKey) -> None:
     await editor.edit(api_key.id, addresses=HERE)
     assert await code_of(client, "/v1/chat/completions", json=CHAT) == (200, "")
     assert await code_of(client, "/v1/models") == (200, "")
@@ -52,7 +63,7 @@ async def test_key_is_used_only_from_its_addresses(client: Client, editor: KeyEd
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
 async def test_address_of_a_key_is_the_clients_behind_a_trusted_proxy_only(
-    client: Client, editor: KeyEditor, api_key: NewKey, gateway: Gateway, path: str
+    client: Client, editor: Editor, api_key: CreatedKey, gateway: Gateway, path: str
 ) -> None:
     await editor.edit(api_key.id, addresses=ELSEWHERE)
     options: dict[str, Any] = {"headers": {**client.headers, "X-Forwarded-For": "10.1.2.3"}}
@@ -70,7 +81,9 @@ async def test_address_of_a_key_is_the_clients_behind_a_trusted_proxy_only(
     assert await status() == 200
 
 
-async def test_key_calls_only_its_endpoints(client: Client, editor: KeyEditor, api_key: NewKey, ledger: Ledger) -> None:
+async def test_key_calls_only_its_endpoints(
+    client: Client, editor: Editor, api_key: CreatedKey, ledger: Ledger
+) -> None:
     await editor.edit(api_key.id, endpoints=["embeddings"])
     response, answer = await client.chat()
     assert (response.status, answer["error"]["message"]) == (403, "This key may not use the endpoint chat")
@@ -80,7 +93,7 @@ async def test_key_calls_only_its_endpoints(client: Client, editor: KeyEditor, a
     assert (await client.chat())[0].status == 200
 
 
-async def test_replay_of_a_stored_answer_needs_the_scopes(client: Client, editor: KeyEditor, api_key: NewKey) -> None:
+async def test_replay_of_a_stored_answer_needs_the_scopes(client: Client, editor: Editor, api_key: CreatedKey) -> None:
     headers = {**client.headers, "Idempotency-Key": "once"}
     assert await code_of(client, "/v1/chat/completions", json=CHAT, headers=headers) == (200, "")
     await editor.edit(api_key.id, addresses=HERE)
@@ -91,7 +104,7 @@ async def test_replay_of_a_stored_answer_needs_the_scopes(client: Client, editor
 
 
 async def test_restricted_key_without_enough_money_gets_a_lowered_limit(
-    client: Client, editor: KeyEditor, api_key: NewKey
+    client: Client, editor: Editor, api_key: CreatedKey
 ) -> None:
     await editor.edit(api_key.id, endpoints=["chat"], max_cost=20_000_000)
     response, _ = await client.chat()
@@ -100,7 +113,7 @@ async def test_restricted_key_without_enough_money_gets_a_lowered_limit(
 
 
 async def test_call_above_the_most_of_its_key_is_refused_with_400(
-    client: Client, editor: KeyEditor, api_key: NewKey
+    client: Client, editor: Editor, api_key: CreatedKey
 ) -> None:
     await editor.edit(api_key.id, max_cost=1000)
     response, answer = await client.chat(max_tokens=100)

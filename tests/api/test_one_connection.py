@@ -12,7 +12,8 @@ import pytest
 
 from gateway import log
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import Keys, NewKey
+from gateway.accounts.key_record import CreatedKey
+from gateway.accounts.keys import Keys
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
 from tests.api.conftest import Client
@@ -42,7 +43,7 @@ async def one_line(client: Client) -> AsyncIterator[Line]:
 
 
 async def test_each_request_on_a_connection_uses_its_own_key(
-    client: Client, accounts: Accounts, keys: Keys, api_key: NewKey
+    client: Client, accounts: Accounts, keys: Keys, api_key: CreatedKey
 ) -> None:
     await accounts.create("other", balance=10**9)
     first, second = api_key.text, (await keys.create("other")).text
@@ -53,7 +54,7 @@ async def test_each_request_on_a_connection_uses_its_own_key(
 
 
 async def test_key_revoked_between_two_equal_requests_is_refused(
-    client: Client, keys: Keys, api_key: NewKey, upstream: FakeUpstream
+    client: Client, keys: Keys, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     async with one_line(client) as line:
         for _ in range(3):
@@ -64,7 +65,9 @@ async def test_key_revoked_between_two_equal_requests_is_refused(
     assert len(upstream.seen) == 3
 
 
-async def test_bodies_of_any_length_arrive_complete(client: Client, api_key: NewKey, upstream: FakeUpstream) -> None:
+async def test_bodies_of_any_length_arrive_complete(
+    client: Client, api_key: CreatedKey, upstream: FakeUpstream
+) -> None:
     key = api_key.text
     texts = ["a", "b", "cc" * 50, "dd" * 50, "e" * 200_000, "f", "é" * 100, "g" * 70_000]
     async with one_line(client) as line:
@@ -74,7 +77,7 @@ async def test_bodies_of_any_length_arrive_complete(client: Client, api_key: New
 
 
 async def test_headers_of_a_caller_are_read_for_each_request(
-    client: Client, gateway: Gateway, api_key: NewKey, capfd: pytest.CaptureFixture[str]
+    client: Client, gateway: Gateway, api_key: CreatedKey, capfd: pytest.CaptureFixture[str]
 ) -> None:
     key = api_key.text
     said = [{}, {"X_Client_Request_Id": "one"}, {"X_Client_Request_Id": "two"}, {}, {"OpenAI_Project": "p"}, {}]
@@ -89,7 +92,7 @@ async def test_headers_of_a_caller_are_read_for_each_request(
 
 
 async def test_key_in_the_text_of_a_caller_is_not_logged(
-    client: Client, gateway: Gateway, api_key: NewKey, capfd: pytest.CaptureFixture[str]
+    client: Client, gateway: Gateway, api_key: CreatedKey, capfd: pytest.CaptureFixture[str]
 ) -> None:
     key = api_key.text
     async with one_line(client) as line:
@@ -101,7 +104,7 @@ async def test_key_in_the_text_of_a_caller_is_not_logged(
 
 
 async def test_each_request_on_a_connection_has_its_own_idempotency_key(
-    client: Client, api_key: NewKey, upstream: FakeUpstream
+    client: Client, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     key = api_key.text
     async with one_line(client) as line:

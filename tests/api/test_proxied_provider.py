@@ -16,8 +16,8 @@ from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
 from tests.api.conftest import Client
+from tests.captured_log import logged
 from tests.http_client.forward_proxy import ForwardProxy
-from tests.polling import until
 
 PRICE = {"price": {"input": 1, "output": 2}}
 CREDENTIALS = "gate:canary-word"
@@ -57,21 +57,10 @@ def settings(tmp_path: Path, upstream: FakeUpstream, url_file: Path, monkeypatch
         targets = [{"provider": name}, {"provider": "plain"}]
         models[f"{name}, then plain"] = {"targets": targets, "strategy": "in_order", **PRICE}
     document = {"store": {"data_dir": str(tmp_path)}, "providers": providers, "models": models}
-    return parse({"server": {"debug_headers": True}, **document}, demo=True)
+    return parse({"server": {"response_headers": ["model", "provider", "attempts"]}, **document}, demo=True)
 
 
-async def logged(capfd: pytest.CaptureFixture[str], words: str) -> str:
-    """All that was logged once `words` are in it; the access log is written in batches."""
-    seen: list[str] = []
-
-    def found() -> bool:
-        seen.append(capfd.readouterr().err)
-        return words in "".join(seen)
-
-    await until(found)
-    return "".join(seen)
-
-
+@pytest.mark.holds("operations/network.md#http-proxies-1")
 async def test_only_requests_of_the_configured_provider_use_its_proxy(
     client: Client, proxy: ForwardProxy, upstream: FakeUpstream
 ) -> None:
@@ -101,6 +90,7 @@ async def test_stream_through_the_proxy_reaches_the_caller_chunk_by_chunk(
         assert (await response.content.read()).endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-7")
 async def test_refused_proxy_credentials_are_a_502_without_details_of_the_proxy(
     client: Client,
     gateway: Gateway,
@@ -125,6 +115,7 @@ async def test_refused_proxy_credentials_are_a_502_without_details_of_the_proxy(
     assert not any([line.amount async for line in ledger.lines("acme") if line.kind == "use"])
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-4", "operations/network.md#http-proxies-7")
 async def test_rotated_credentials_of_a_proxy_are_used_at_once(
     client: Client, gateway: Gateway, proxy: ForwardProxy, url_file: Path
 ) -> None:
@@ -148,9 +139,10 @@ async def test_old_proxy_stays_in_use_while_its_file_has_no_valid_url(
     await gateway.renew({"proxied"})
     response, _ = await client.chat(model="proxied")
     assert (response.status, len(proxy.heads)) == (200, 1)
-    assert "canary" not in capfd.readouterr().err
+    assert "canary" not in await logged(capfd, '"status":200')
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-7")
 @pytest.mark.parametrize("name", ["proxied", "lost"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_next_target_answers_when_the_proxy_refuses_or_is_down(
@@ -164,6 +156,7 @@ async def test_next_target_answers_when_the_proxy_refuses_or_is_down(
     assert len(upstream.seen) == 1
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-7")
 async def test_proxy_that_is_down_is_a_502_without_details_of_the_proxy(
     client: Client, upstream: FakeUpstream, ledger: Ledger, capfd: pytest.CaptureFixture[str]
 ) -> None:

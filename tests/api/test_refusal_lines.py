@@ -14,7 +14,8 @@ import pytest
 from aiohttp import ClientPayloadError
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import Keys, NewKey
+from gateway.accounts.key_record import CreatedKey
+from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
@@ -118,6 +119,7 @@ async def test_line_of_a_403_has_the_requested_model(
     assert counted(gateway, "gateway_requests") == {labels: 1.0}
 
 
+@pytest.mark.holds("operations/log.md#refused-requests-3")
 @pytest.mark.parametrize(
     ("group", "key", "limit", "scope"),
     [
@@ -168,6 +170,7 @@ async def test_line_of_an_empty_account_names_the_balance(
     assert (line.limit, line.scope, line.model) == ("balance", "account", "m1")
 
 
+@pytest.mark.holds("operations/log.md#refused-requests-3")
 async def test_line_and_metrics_while_a_circuit_is_open_have_the_model(
     client: Client, lines: list[AccessLine], gateway: Gateway
 ) -> None:
@@ -206,6 +209,7 @@ async def test_callers_texts_are_cut_and_redacted(client: Client, lines: list[Ac
     assert "wrong-header" not in line.caller_request_id
 
 
+@pytest.mark.holds("operations/log.md#refused-requests-3")
 async def test_line_of_a_served_request_has_none_of_this(
     client: Client, upstream: FakeUpstream, lines: list[AccessLine], gateway: Gateway
 ) -> None:
@@ -243,7 +247,10 @@ def test_facts_are_written_as_json(gateway: Gateway, capfd: pytest.CaptureFixtur
     assert "client" not in document
 
 
-async def test_refusals_are_counted_by_key_model_and_code(client: Client, gateway: Gateway, api_key: NewKey) -> None:
+@pytest.mark.holds("operations/history.md#refused-requests-2")
+async def test_refusals_are_counted_by_key_model_and_code(
+    client: Client, gateway: Gateway, api_key: CreatedKey
+) -> None:
     account, key_id = api_key.account, api_key.id
     await client.chat(model="secret")
     await client.chat(model="not-configured")

@@ -17,7 +17,8 @@ import pytest
 from msgspec import structs
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import Keys, NewKey
+from gateway.accounts.key_record import CreatedKey
+from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.log import AccessLine
 from gateway.runtime.gateway import Gateway
@@ -30,7 +31,7 @@ from .conftest import Client
 CHAT = "/v1/chat/completions"
 FORM = "/v1/audio/transcriptions"
 MIB = 1 << 20
-LONGEST_HOLD = 0.15  # seconds that a body may hold the loop here; docs/operations.md has the measured figure
+LONGEST_HOLD = 0.15  # seconds that a body may hold the loop here; docs/operations/network.md has the measured figure
 
 
 @pytest.fixture
@@ -62,8 +63,9 @@ def compressible(size: int) -> str:
     return "".join(f"{words}{chance.randrange(2**32):08x}\n" for _ in range(size // len(words)))
 
 
+@pytest.mark.holds("operations/network.md#request-bodies-1")
 async def test_gzip_body_of_a_revoked_key_is_inflated_to_64_kib_at_most(
-    client: Client, keys: Keys, api_key: NewKey, upstream: FakeUpstream
+    client: Client, keys: Keys, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     body = gzip.compress(chat_body(compressible(3 * MIB)))
     assert len(body) < 65_536
@@ -87,6 +89,7 @@ async def test_gzip_body_that_inflates_like_real_text_is_accepted(client: Client
     assert upstream.seen[0].json["messages"][0]["content"] == content
 
 
+@pytest.mark.holds("operations/network.md#request-bodies-2")
 async def test_gzip_body_more_than_a_hundred_times_its_size_is_refused(client: Client, upstream: FakeUpstream) -> None:
     status, answer = await post(client, gzip.compress(chat_body("x" * 8 * MIB)), **{"Content-Encoding": "gzip"})
     assert (status, answer["error"]["code"]) == (413, "request_too_large")
@@ -113,14 +116,15 @@ async def test_bytes_after_a_compressed_json_body_are_refused(
 @pytest.fixture
 def small_budgets(gateway: Gateway) -> Gateway:
     """A worker with room for 3 MiB of bodies, 2 MiB of one account."""
-    server = structs.replace(
-        gateway.settings.server,
+    limits = structs.replace(
+        gateway.settings.server.limits,
         max_bodies=3 * MIB,
         max_account_bodies=2 * MIB,
         max_spool=3 * MIB,
         max_account_spool=2 * MIB,
     )
-    gateway._use(structs.replace(gateway.settings, server=server), gateway.catalog)
+    server = structs.replace(gateway.settings.server, limits=limits)
+    gateway._use(structs.replace(gateway.settings, server=server), gateway.catalog, gateway.router)
     return gateway
 
 
@@ -137,6 +141,7 @@ async def bearer_of(accounts: Accounts, keys: Keys, name: str) -> dict[str, str]
     return {"Authorization": f"Bearer {(await keys.create(name)).text}", "Content-Type": "application/json"}
 
 
+@pytest.mark.holds("operations/network.md#request-bodies-4")
 async def test_unfinished_bodies_of_an_account_are_refused_beyond_its_budget(
     address: tuple[str, int], bearer: dict[str, str], small_budgets: Gateway, client: Client
 ) -> None:
@@ -158,6 +163,7 @@ async def test_unfinished_bodies_of_an_account_are_refused_beyond_its_budget(
     await until(lambda: memory.used == 0)
 
 
+@pytest.mark.holds("operations/network.md#request-bodies-4")
 async def test_bodies_of_all_accounts_are_refused_beyond_the_workers_budget(
     address: tuple[str, int], bearer: dict[str, str], small_budgets: Gateway, accounts: Accounts, keys: Keys
 ) -> None:
@@ -197,6 +203,7 @@ async def test_inflated_bytes_count_in_the_budget(client: Client, small_budgets:
     await until(lambda: small_budgets.bodies.memory.used == 0)
 
 
+@pytest.mark.holds("operations/network.md#request-bodies-5")
 async def test_unfinished_uploads_of_an_account_are_refused_beyond_its_share_of_the_disk(
     address: tuple[str, int], bearer: dict[str, str], small_budgets: Gateway
 ) -> None:
@@ -273,6 +280,7 @@ QUICK = {
 }
 
 
+@pytest.mark.holds("operations/network.md#request-bodies-3")
 @pytest.mark.parametrize("case", [pytest.param(one, marks=() if one in QUICK else pytest.mark.slow) for one in DENSE])
 async def test_dense_body_does_not_hold_the_event_loop(
     address: tuple[str, int], bearer: dict[str, str], gateway: Gateway, case: str

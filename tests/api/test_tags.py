@@ -36,6 +36,7 @@ async def tags_of(client: Client, ledger: Ledger, header: str | None = None, **f
         return line.meta.get("tags")
 
 
+@pytest.mark.holds("api.md#tags-1")
 @pytest.mark.parametrize(
     ("header", "metadata", "expected"),
     [
@@ -63,6 +64,7 @@ async def test_configured_tags_are_on_the_line(
     assert await tags_of(client, tagged.ledger, header, **fields) == expected
 
 
+@pytest.mark.holds("api.md#tags-1")
 async def test_tags_without_configured_names_are_ignored(client: Client, gateway: Gateway) -> None:
     assert await tags_of(client, gateway.ledger, "team=search,=", metadata={"team": "search"}) is None
 

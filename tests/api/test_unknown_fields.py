@@ -47,6 +47,7 @@ async def sent(client: Client, upstream: FakeUpstream, endpoint: str, **fields: 
     return upstream.seen[-1].json, dropped
 
 
+@pytest.mark.holds("providers/openai.md#presets-1")
 @pytest.mark.parametrize("endpoint", REQUESTS)
 async def test_unknown_field_is_dropped_and_named(client: Client, upstream: FakeUpstream, endpoint: str) -> None:
     body, dropped = await sent(client, upstream, endpoint, model="plain", user="u", priority=-9)

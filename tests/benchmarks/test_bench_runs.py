@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.polling import ENDS_WITHIN
+
 ROOT = Path(__file__).parent.parent.parent
 HURRY = ("--rounds", "1", "--seconds", "0.5", "--warmup", "0.5")
 
@@ -26,7 +28,7 @@ pytestmark = [
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=ENDS_WITHIN
     )
 
 
@@ -42,6 +44,7 @@ def measured(file: Path) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.holds("README.md#model-gateway-3")
 def test_bench_measures_all_contenders_and_its_document_is_compared_and_drawn(tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     printed = bench("json", "--contenders", "direct,gateway,stock", *HURRY, "--json", str(file))
@@ -60,6 +63,7 @@ def test_bench_measures_all_contenders_and_its_document_is_compared_and_drawn(tm
     assert (tmp_path / "throughput.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
+@pytest.mark.holds("scaling.md#costs-2")
 def test_growth_measures_each_step_and_its_document_is_printed_and_drawn(tmp_path: Path) -> None:
     file = tmp_path / "growth.json"
     bench("growth", "workers", *HURRY, "--json", str(file))
@@ -134,3 +138,25 @@ def test_memory_of_the_store_is_split_and_computed_once_as_much_leaves_as_comes(
         assert 50 < part["bytes"] / part["count"] < 5000, (name, part)
     assert document["calls"] > 600
     assert re.search(r"markers, 24 h .* [KMG]iB", printed), printed
+
+
+def test_fairness_counts_the_calls_of_a_crowd_and_draws_them() -> None:
+    code = (
+        "from benchmarks.fairness import drawing, measure, table_of\n"
+        "from benchmarks.start import prepare\nprepare()\nfound = [measure(2, 20, 2.0)]\n"
+        "assert (found[0].answered, found[0].failed) == (20, 0), found\n"
+        "assert '</svg>' in drawing(found, found).svg()\ntable_of(found)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=ENDS_WITHIN)
+    assert done.returncode == 0, done.stderr
+
+
+def test_reload_tells_of_three_reloads_in_which_each_call_is_answered() -> None:
+    code = (
+        "from benchmarks.reload import measure, table_of\nfrom benchmarks.start import prepare\nprepare()\n"
+        "found = measure(20, 50, quiet=2.0, window=2.0)\n"
+        "assert [line.failed for line in found.lines] == [0, 0, 0], found\n"
+        "assert [line.visible > 0 for line in found.lines] == [True, False, True], found\ntable_of(found)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=ENDS_WITHIN)
+    assert done.returncode == 0, done.stderr

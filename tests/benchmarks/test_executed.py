@@ -10,8 +10,11 @@ from textwrap import dedent
 
 import pytest
 
-from benchmarks.checkout import Checkout
+from benchmarks.checkout import HERE, Checkout
+from benchmarks.structure.classes import Classes
 from benchmarks.structure.executed import executed
+from benchmarks.structure.money import MoneyRecords
+from benchmarks.structure.sources import Sources
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the bench pins cores and reads /proc"),
@@ -108,3 +111,18 @@ def test_only_files_whose_functions_run_during_each_chat_are_executed(checkout: 
     assert found.python.sometimes == {"gateway/every_second.py"}
     assert found.lua.always == {"gateway/lua/shared.lua", "gateway/lua/settle.lua"}
     assert not found.lua.sometimes
+    assert any(name.endswith("providers/vendor.py: answer") for name in found.functions.always)
+    assert not any(name.endswith("gateway/at_start.py: run") for name in found.functions.always)
+
+
+FUNCTIONS = 400  # a pass-through of starlette, uvicorn and httpx runs 355
+RECORDS = 8
+
+
+@pytest.mark.slow
+def test_warm_streamed_chat_runs_few_functions_with_few_records_of_money() -> None:
+    checkout = Checkout(HERE)
+    found = executed(checkout)
+    records = MoneyRecords(Classes(Sources(checkout))).on_path(found.functions.always)
+    assert len(found.functions.always) <= FUNCTIONS
+    assert 3 <= len(records) <= RECORDS, [info.name for info in records]

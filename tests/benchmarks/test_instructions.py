@@ -18,6 +18,7 @@ from benchmarks.fault import BenchFault
 from benchmarks.instructions.callgrind import OPTIONS, Count, read_count
 from benchmarks.instructions.counting import HEADER, SOURCE, Window, difference
 from benchmarks.instructions.stages import MEANINGS, OUTSIDE, STAGES, TABLE, numbered_table
+from tests.polling import ENDS_WITHIN
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -180,7 +181,7 @@ def counted(folder: Path, library: Path, times: int) -> Count:
     program = folder / "program.py"
     program.write_text(dedent(PROGRAM).format(folder=folder, library=library))
     command = ["valgrind", *OPTIONS, f"--callgrind-out-file={folder}/out{times}.%p", sys.executable, str(program)]
-    subprocess.run([*command, str(times)], check=True, capture_output=True, timeout=120)
+    subprocess.run([*command, str(times)], check=True, capture_output=True, timeout=ENDS_WITHIN)
     (file,) = folder.glob(f"out{times}.*.1")
     return read_count(file)
 

@@ -258,6 +258,48 @@ def test_record_passed_with_a_request_record_counts_unless_it_sums_several(tmp_p
     assert records(checkout) == ["Hold", "Outcome", "Settled"]
 
 
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def test_class_names_of_two_modules_of_the_engine_are_repeated(tmp_path: Path) -> None:
+    checkout = tree(
+        tmp_path,
+        gateway__a="class Reply: ...\nclass Own:\n    class Inner: ...\n",
+        gateway__b="class Reply: ...\nclass Other:\n    class Inner: ...\n",
+        providers__c="class Own: ...\n",
+    )
+    found = figure(checkout, "class names that occur more than once")
+    assert (found.value, found.names) == (1, ["Reply"])
+
+
+def test_files_of_a_key_setting_are_those_with_its_field_or_its_option(tmp_path: Path) -> None:
+    checkout = tree(
+        tmp_path,
+        gateway__a="max_cost = 1\n",
+        gateway__b='"--max-cost"\n',
+        gateway__c="max_costs, not_max_cost = 1, 2\n",
+    )
+    (tmp_path / "gateway" / "key.html").write_text("{{ key.max_cost }}")
+    found = figure(checkout, "files with the key setting max_cost")
+    assert found.names == ["gateway/a.py", "gateway/b.py", "gateway/key.html"]
+
+
+def test_flattest_package_counts_its_modules_without_init(tmp_path: Path) -> None:
+    checkout = tree(tmp_path, gateway__x____init="", gateway__x__a="", gateway__x__b="", gateway__x__deep__c="")
+    found = figure(checkout, "modules in the flattest package")
+    assert (found.value, found.names) == (2, ["x"])
+
+
+def test_names_of_tests_in_the_documentation_are_counted_in_bytes(tmp_path: Path) -> None:
+    checkout = tree(tmp_path)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("held by tests/a/test_b.py::test_c\n")
+    (tmp_path / "docs" / "prices.md").write_text("and test_d.\n")
+    (tmp_path / "docs" / "claims.md").write_text("test_generated\n")
+    assert figure(checkout, "bytes of documentation").value == 34 + 12
+    assert figure(checkout, "bytes of test names in it").value == len("tests/a/test_b.py::test_c") + len("test_d")
+
+
 # The table -----------------------------------------------------------------------------------------------------------
 
 

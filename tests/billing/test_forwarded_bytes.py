@@ -47,6 +47,7 @@ PLACES: dict[str, tuple[list[Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.holds("prices.md#estimates-2")
 @pytest.mark.parametrize("place", PLACES)
 def test_text_counts_wherever_it_is_forwarded(place: str) -> None:
     messages, fields = PLACES[place]
@@ -54,6 +55,7 @@ def test_text_counts_wherever_it_is_forwarded(place: str) -> None:
     assert text_tokens(messages, factor=1.5, **fields) >= len(TEXT) / 4 * 1.5
 
 
+@pytest.mark.holds("prices.md#estimates-2")
 @given(
     st.recursive(
         st.text() | st.integers() | st.booleans() | st.none(),
@@ -83,6 +85,7 @@ def test_escaped_text_counts_like_the_same_text_in_utf_8(text: str) -> None:
     assert plain >= len(json.dumps(text, ensure_ascii=False).encode()) / 4
 
 
+@pytest.mark.holds("prices.md#estimates-6")
 @pytest.mark.parametrize("object_streams", [False, True], ids=["plain objects", "object streams"])
 def test_scanned_document_counts_its_pages(*, object_streams: bool) -> None:
     part = file_part(scanned(20, object_streams=object_streams))

@@ -38,6 +38,7 @@ def test_pages_are_found(number: int, *, object_streams: bool) -> None:
     assert pages(scanned(number, size=100_000, object_streams=object_streams)) == number
 
 
+@pytest.mark.holds("prices.md#estimates-6")
 def test_larger_of_claimed_and_found_pages_counts() -> None:
     assert pages(page_tree(5, count=1)) == 5
     assert pages(page_tree(5, count=40)) == 40
@@ -50,6 +51,7 @@ def test_bookmarks_and_fonts_are_no_pages() -> None:
     assert pages(page_tree(3) + outline + item + b"<</Type/PageLabels>> <</Type/Font>>") == 3
 
 
+@pytest.mark.holds("prices.md#estimates-6")
 def test_document_without_known_pages_counts_one_for_4_kib() -> None:
     assert estimate(b"%PDF-1.7\n" + bytes(40_000)).text == pytest.approx(10 * PER_PAGE, abs=100)
     assert estimate(b"no pdf at all" * 1_000).text == pytest.approx(4 * PER_PAGE, abs=100)
@@ -111,6 +113,7 @@ def test_documents_beyond_those_looked_at_count_by_their_size() -> None:
     assert found.text == pytest.approx((64 + 6 * 10) * PER_PAGE, abs=4 * PER_PAGE)
 
 
+@pytest.mark.holds("prices.md#estimates-6")
 @pytest.mark.slow
 @pytest.mark.parametrize("object_streams", [False, True])
 def test_pages_of_large_documents_are_found_at_their_ends(*, object_streams: bool) -> None:

@@ -138,6 +138,7 @@ USAGES = st.builds(
 )
 
 
+@pytest.mark.holds("prices.md#what-is-charged-18")
 @pytest.mark.slow
 @settings(max_examples=examples(500), deadline=None)
 @given(PRICES, USAGES, st.sampled_from([None, "flex", "priority", "default"]))
@@ -162,6 +163,7 @@ def test_usage_with_more_than_plain_text_is_not_plain(field: structs.FieldInfo) 
     assert not Usage(**{field.name: counted}).is_plain  # type: ignore[arg-type]
 
 
+@pytest.mark.holds("prices.md#what-is-held-1")
 @pytest.mark.slow
 @settings(max_examples=examples(200), deadline=None)
 @given(PRICES, st.integers(0, 1_000_000), st.integers(0, 100_000), st.integers(0, 8))
@@ -178,6 +180,7 @@ def test_hold_covers_every_kind_that_the_tokens_may_have(
     )
 
 
+@pytest.mark.holds("prices.md#what-is-charged-6")
 def test_cached_audio_has_its_own_price_where_it_is_set() -> None:
     price = price_of(
         input="0.3", audio_input=1, cached_audio_input="0.1", tiers=[{"above_input_tokens": 10, "input": 1}]
@@ -200,6 +203,7 @@ def test_version_of_a_price_is_that_of_earlier_releases(document: dict[str, Any]
     assert price_of(**document).version == version
 
 
+@pytest.mark.holds("prices.md#what-is-held-1")
 def test_hold_covers_an_answer_of_image_tokens() -> None:
     price = price_of(input=1, output=8, image_output=96, tiers=[{"above_input_tokens": 10, "output": 16}])
     for prompt in (1, 11):
@@ -210,12 +214,23 @@ def test_hold_covers_an_answer_of_image_tokens() -> None:
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#prices-1")
 def test_fraction_of_a_nano_unit_is_rounded_up_only_once() -> None:
     price = price_of(input="0.0000001", output="0.0000001")
     assert price.cost(Usage(in_text=1, out_text=1)) == 1
     assert price.cost(Usage(in_text=10_000, out_text=1)) == 2
 
 
+@pytest.mark.holds(
+    "prices.md#what-is-charged-1",
+    "prices.md#what-is-charged-2",
+    "prices.md#what-is-charged-3",
+    "prices.md#what-is-charged-4",
+    "prices.md#what-is-charged-5",
+    "prices.md#what-is-charged-7",
+    "prices.md#what-is-charged-8",
+    "prices.md#what-is-charged-9",
+)
 def test_bucket_without_a_price_costs_its_text_price() -> None:
     price = price_of(input=1, output=2)
     for bucket, keys in TOKENS.items():
@@ -224,6 +239,7 @@ def test_bucket_without_a_price_costs_its_text_price() -> None:
             assert price.cost(Usage(**{bucket: 1_000_000})) == expected, bucket  # type: ignore[arg-type]
 
 
+@pytest.mark.holds("prices.md#what-is-charged-14")
 def test_tier_applies_to_the_whole_request_and_inherits_missing_prices() -> None:
     price = price_of(input=1, cached_input="0.5", output=10, tiers=[{"above_input_tokens": 1000, "input": 2}])
     assert price.cost(Usage(in_text=1000)) == 1000 * 1000
@@ -242,11 +258,13 @@ def test_service_tier_multiplies_a_tier_too() -> None:
     assert price.cost(Usage(in_text=20), service_tier="default") == 20 * 4000
 
 
+@pytest.mark.holds("prices.md#what-is-charged-17")
 def test_minimum_price_is_the_lowest_charge_of_a_call() -> None:
     price = price_of(input=1, output=1, minimum="0.01")
     assert price.cost(Usage(in_text=1)) == nano("0.01")
 
 
+@pytest.mark.holds("prices.md#what-is-charged-15")
 def test_image_costs_by_size_and_quality_with_fallbacks() -> None:
     price = price_of(per_image={"1024x1024": {"hd": "0.08", "*": "0.04"}, "*": {"hd": "0.2", "*": "0.1"}})
     for size, quality, amount in [
@@ -258,6 +276,7 @@ def test_image_costs_by_size_and_quality_with_fallbacks() -> None:
         assert price.cost(Usage(images=ImageCount(3, size, quality))) == 3 * nano(amount)
 
 
+@pytest.mark.holds("prices.md#what-is-charged-15")
 def test_image_without_a_price_entry_costs_the_highest_price() -> None:
     price = price_of(per_image={"1024x1024": {"hd": "0.08"}, "512x512": {"hd": "0.02"}})
     assert price.cost(Usage(images=ImageCount(1, "9x9", "odd"))) == nano("0.08")
@@ -267,6 +286,7 @@ def test_model_without_a_price_is_free() -> None:
     assert Price.of(None).cost(Usage(in_text=10**6, out_text=10**6)) == 0
 
 
+@pytest.mark.holds("prices.md#what-is-charged-16")
 @pytest.mark.parametrize(
     ("asked", "used", "billed"),
     [
@@ -295,6 +315,7 @@ def test_billed_tier_is_the_one_used_but_never_dearer_than_requested(
 # Versions and dates --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#prices-that-change-2")
 def test_price_version_is_equal_only_for_equal_amounts() -> None:
     one, same, other = price_of(input=1, output=2), price_of(output="2.0", input=1), price_of(input=1, output=3)
     assert one.version == same.version
@@ -302,11 +323,13 @@ def test_price_version_is_equal_only_for_equal_amounts() -> None:
     assert len({one.version, other.version, price_of(input=1, output=2, minimum=1).version}) == 3
 
 
+@pytest.mark.holds("prices.md#prices-that-change-2")
 def test_price_version_has_the_start_date_of_the_price() -> None:
     plain, dated = price_of(input=1, output=2), price_of(input=1, output=2, effective_from="2026-11-01")
     assert dated.version == f"{plain.version}@2026-11-01"
 
 
+@pytest.mark.holds("prices.md#prices-that-change-1")
 def test_price_changes_at_midnight_utc_of_its_date() -> None:
     old, new = (
         Price.of(price)

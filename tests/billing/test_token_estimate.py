@@ -98,6 +98,7 @@ def test_text_parts_are_counted_like_text() -> None:
     assert part == 10
 
 
+@pytest.mark.holds("prices.md#estimates-3")
 def test_tools_and_schemas_are_counted_by_their_json_text() -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
     with_tool = estimate("abcd", tools=[tool]).text - estimate("abcd").text
@@ -130,6 +131,7 @@ def test_no_image_costs_more_than_eight_tiles(width: int, height: int) -> None:
     assert 255 <= GPT_4O.image((width, height), None) <= 85 + 8 * 170
 
 
+@pytest.mark.holds("prices.md#estimates-20")
 @pytest.mark.parametrize(
     "raw",
     [
@@ -186,6 +188,7 @@ def test_images_of_a_prompt_are_counted_separately_from_its_text() -> None:
     assert abs(estimate([{"type": "text", "text": "abcd"}, outside, outside]).text - found.text) < 10
 
 
+@pytest.mark.holds("prices.md#estimates-19")
 def test_image_of_unknown_size_costs_the_documented_default() -> None:
     url = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
     assert estimate([url]).image == 1_105
@@ -194,12 +197,14 @@ def test_image_of_unknown_size_costs_the_documented_default() -> None:
 # Sound and documents -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#audio-1")
 @pytest.mark.parametrize(("rate", "channels"), [(16_000, 1), (44_100, 2), (8_000, 1)])
 def test_length_of_a_wav_is_read_from_its_header(rate: int, channels: int) -> None:
     seconds = audio_seconds(base64.b64encode(wav(3, rate, channels)).decode())
     assert seconds == pytest.approx(3, rel=0.01)
 
 
+@pytest.mark.holds("prices.md#audio-1")
 def test_length_of_an_mp3_is_read_from_its_first_frame() -> None:
     raw = b"\xff\xfb\x90\x00" + b"\0" * 48_000  # MPEG 1 layer III at 128 kbit/s
     assert audio_seconds(base64.b64encode(raw).decode()) == pytest.approx(3, rel=0.01)
@@ -209,20 +214,24 @@ def sound(raw: bytes, kind: str = "wav") -> dict[str, Any]:
     return {"type": "input_audio", "input_audio": {"data": base64.b64encode(raw).decode(), "format": kind}}
 
 
+@pytest.mark.holds("prices.md#estimates-5", "prices.md#audio-1")
 def test_sound_costs_ten_tokens_a_second() -> None:
     assert estimate([sound(wav(6))]).audio == pytest.approx(60, abs=2)
 
 
+@pytest.mark.holds("prices.md#audio-1")
 def test_audio_without_a_usable_header_counts_as_64_kbit() -> None:
     assert estimate([sound(b"ID3" + b"\0" * 48_000, "mp3")]).audio == pytest.approx(60, abs=2)
 
 
+@pytest.mark.holds("prices.md#audio-1")
 def test_byte_rate_that_is_a_lie_shortens_no_sound() -> None:
     raw = wav(60, 16_000)
     lie = raw[:28] + struct.pack("<I", 2**32 - 1) + raw[32:]
     assert estimate([sound(lie)]).audio == pytest.approx(600, abs=2)
 
 
+@pytest.mark.holds("prices.md#estimates-7")
 def test_document_costs_a_token_for_three_bytes() -> None:
     part = {"type": "file", "file": {"file_data": "data:text/plain;base64," + "A" * 4000, "filename": "a.txt"}}
     empty = {"type": "file", "file": {"file_data": "data:,", "filename": "a.txt"}}

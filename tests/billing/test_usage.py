@@ -33,6 +33,7 @@ def buckets(usage: Usage) -> dict[str, Any]:
     return msgspec.to_builtins(usage)
 
 
+@pytest.mark.holds("prices.md#what-is-charged-1")
 @settings(max_examples=examples(500))
 @given(COUNTS, COUNTS, st.tuples(*[COUNTS] * 6), st.tuples(COUNTS, COUNTS, COUNTS))
 def test_buckets_add_up_to_the_totals(
@@ -64,6 +65,7 @@ def test_buckets_add_up_to_the_totals(
     assert all(value >= 0 for value in buckets(usage).values())
 
 
+@pytest.mark.holds("prices.md#what-is-charged-10")
 @settings(max_examples=examples(500))
 @given(WILD, WILD, st.tuples(*[WILD] * 6), st.tuples(WILD, WILD, WILD))
 def test_usage_buckets_of_false_counts_are_never_negative(
@@ -133,6 +135,7 @@ def test_total_of_the_upstream_is_not_used() -> None:
     assert usage.total_tokens == 7
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-2")
 @pytest.mark.parametrize(
     "document",
     [
@@ -172,6 +175,7 @@ def test_counts_that_come_as_floats_are_rounded() -> None:
     assert read(prompt_tokens=3.0, completion_tokens=4.4).tokens_out == 4
 
 
+@pytest.mark.holds("prices.md#what-is-charged-19")
 def test_cost_reported_by_openrouter_is_stored_in_nano_dollars() -> None:
     assert read(prompt_tokens=15, completion_tokens=11, cost=0.0000217).provider_cost == 21_700
     assert read(prompt_tokens=15, completion_tokens=11, cost=0).provider_cost == 0
@@ -190,6 +194,7 @@ def test_invalid_details_do_not_affect_the_counts(value: Any) -> None:
     assert buckets(read_) == buckets(plugin) == {"in_text": 15, "out_text": 11}
 
 
+@pytest.mark.holds("prices.md#what-is-charged-19")
 def test_usage_fields_of_the_record_are_not_shown_to_callers() -> None:
     told = CompletionUsage(
         15, 11, 26, provider_cost=0, audio_seconds=2.5, cached_audio_tokens=1, web_searches=2, search_units=3
@@ -207,6 +212,7 @@ def test_images_are_in_the_record_of_a_call() -> None:
 # Text ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#estimates-2")
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [("", 0), ("abcd", 1), ("abcde", 2), ("привет", 3), ("漢字かな", 4), ("한글", 2), ("😀", 2), ("\ud800", 1)],
@@ -220,6 +226,7 @@ def test_estimates_add_up(one: str, other: str) -> None:
     assert text_units(one) + text_units(other) == text_units(one + other)
 
 
+@pytest.mark.holds("operations/audit.md#late-and-uncollected-3", "prices.md#estimates-2")
 def test_factor_of_a_model_family_scales_the_estimate() -> None:
     assert tokens_of(400, factor=1.15) == 115
     assert tokens_of(401, factor=1.5) == 151
@@ -255,6 +262,7 @@ def test_fast_decoding_of_plain_usage_equals_the_full_decoding(document: dict[st
 BEYOND = st.one_of(st.none(), COUNTS)
 
 
+@pytest.mark.holds("prices.md#what-is-charged-10")
 @settings(max_examples=examples(500))
 @given(COUNTS, COUNTS, st.tuples(*[BEYOND] * 7), st.tuples(*[BEYOND] * 6))
 def test_counts_shown_to_a_caller_are_parts_of_their_totals(
@@ -311,6 +319,7 @@ def test_impossible_count_of_a_plugin_makes_its_usage_impossible(name: str, valu
     assert not is_possible(usage)
 
 
+@pytest.mark.holds("prices.md#what-is-charged-13")
 @pytest.mark.parametrize("value", [None, "7", True, -1, 1.5, float("nan"), 10**400, 1001, {}, [1]])
 @pytest.mark.parametrize("name", ["web_searches", "search_units"])
 def test_impossible_number_of_searches_leaves_the_counts(name: str, value: Any) -> None:

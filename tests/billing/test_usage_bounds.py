@@ -14,6 +14,7 @@ NOTHING = Usage()
 COUNTS = st.integers(0, 10**9)
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-3")
 @pytest.mark.parametrize(
     ("tokens", "charged"), [(0, 0), (1000, 1000), (1164, 1164), (1165, 1000), (999_000, 1000), (10**9, 1000)]
 )
@@ -23,6 +24,7 @@ def test_output_is_believed_up_to_the_limit_and_a_tenth_and_64(tokens: int, char
     assert (counted.usage.estimated, bool(counted.fault)) == ((charged != tokens),) * 2
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-4")
 @pytest.mark.parametrize(("tokens", "charged"), [(0, 0), (4596, 4596), (4597, 4596), (10**9, 4596)])
 def test_input_is_believed_up_to_the_bytes_the_margin_and_four_times_the_media(tokens: int, charged: int) -> None:
     counted = bound_usage(Usage(in_text=tokens), Bounds(100, media=100), NOTHING)
@@ -30,6 +32,7 @@ def test_input_is_believed_up_to_the_bytes_the_margin_and_four_times_the_media(t
     assert (counted.usage.estimated, bool(counted.fault)) == ((charged != tokens),) * 2
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-5")
 @pytest.mark.parametrize(("tokens", "charged"), [(0, 1000), (249, 1000), (250, 250), (1000, 1000)])
 def test_output_below_a_quarter_of_what_was_delivered_is_our_count(tokens: int, charged: int) -> None:
     counted = bound_usage(Usage(out_reasoning=tokens), Bounds(100), Usage(out_text=1000))

@@ -123,6 +123,7 @@ async def one_disconnect(traffic: Traffic, upstream: FakeUpstream, way: str) -> 
         client.socket.close()
 
 
+@pytest.mark.holds("prices.md#leaving-early-2")
 @pytest.mark.gen_test(timeout=300)
 async def test_clients_that_disconnect_in_any_way_end_the_upstream_call_and_pay_what_was_delivered(
     front: Front, upstream: FakeUpstream, share: float
@@ -162,6 +163,7 @@ async def test_clients_that_disconnect_in_any_way_end_the_upstream_call_and_pay_
 # Revoked -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("README.md#serve-real-models-3")
 @pytest.mark.gen_test(timeout=240)
 async def test_revoked_keys_admit_nothing_more_and_their_streams_are_cut(
     front: Front, upstream: FakeUpstream, share: float

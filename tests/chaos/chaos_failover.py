@@ -53,11 +53,13 @@ async def drilled(
     return off
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-13")
 @pytest.mark.gen_test(timeout=LONG)
 async def test_twenty_failovers_by_sentinels_lose_nothing_and_charge_nothing_twice(trio, tmp_path):
     assert await drilled(trio, tmp_path, rounds=ROUNDS) == {}
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-13")
 @pytest.mark.gen_test(timeout=LONG)
 async def test_twenty_failovers_of_a_cluster_lose_nothing_and_charge_nothing_twice(cluster, tmp_path):
     async with open_world(cluster.url):
@@ -65,6 +67,7 @@ async def test_twenty_failovers_of_a_cluster_lose_nothing_and_charge_nothing_twi
     assert await drilled(cluster, tmp_path, rounds=ROUNDS) == {}
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-13")
 @pytest.mark.gen_test(timeout=LONG)
 async def test_journals_of_workers_restarted_during_failovers_are_taken_over(trio, tmp_path):
     async with open_world(trio.url):
@@ -72,6 +75,7 @@ async def test_journals_of_workers_restarted_during_failovers_are_taken_over(tri
     assert await drilled(trio, tmp_path, rounds=ROUNDS // 4, restarts=True) == {}
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-13")
 @pytest.mark.gen_test(timeout=120)
 async def test_failover_test_finds_the_loss_if_the_journal_is_not_sent_again(trio, tmp_path):
     async with open_world(trio.url):
@@ -81,6 +85,7 @@ async def test_failover_test_finds_the_loss_if_the_journal_is_not_sent_again(tri
     assert min(off.values()) > 0  # calls that were delivered and are charged nowhere
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-7")
 @pytest.mark.gen_test(timeout=120)
 async def test_link_disconnects_from_a_replaced_master_that_still_runs(trio):
     async with open_world(trio.url) as w:
@@ -109,6 +114,7 @@ async def test_a_revocation_is_received_after_a_failover(trio):
             assert heard["data"].decode() == f"acme:{key.id}"
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-15")
 @pytest.mark.gen_test(timeout=120)
 async def test_slots_moved_under_load_lose_nothing(cluster, tmp_path):
     """Valkey 9's atomic slot migration, there and back; older servers have no such command."""

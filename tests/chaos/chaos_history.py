@@ -170,6 +170,7 @@ def sums_of(stand: Stand) -> tuple[int, int]:
     return rows[0] if rows else (0, 0)
 
 
+@pytest.mark.holds("operations/history.md#history-13")
 @pytest.mark.gen_test(timeout=LONG)
 async def test_embedded_store_with_sqlite(
     yard: Yard, upstream: FakeUpstream, share: float, table: Table, disk: FullDisk
@@ -182,6 +183,7 @@ async def test_embedded_store_with_sqlite(
     assert await findings(table, "embedded, SQLite", stand, EMBEDDED, share) == []
 
 
+@pytest.mark.holds("operations/history.md#history-13")
 @pytest.mark.gen_test(timeout=LONG)
 async def test_two_machines_with_postgresql(
     server: PostgresServer, yard: Yard, upstream: FakeUpstream, share: float, table: Table, disk: FullDisk
@@ -202,6 +204,7 @@ async def test_two_machines_with_postgresql(
         await yard.clear()
 
 
+@pytest.mark.holds("operations/history.md#history-13")
 @pytest.mark.gen_test(timeout=LONG)
 async def test_sentinels_with_sqlite(
     trio: SentinelTrio, yard: Yard, upstream: FakeUpstream, share: float, table: Table
@@ -214,6 +217,7 @@ async def test_sentinels_with_sqlite(
     assert await findings(table, "sentinels, SQLite", stand, TRIO_SQLITE, share) == []
 
 
+@pytest.mark.holds("operations/history.md#history-13")
 @pytest.mark.gen_test(timeout=LONG)
 async def test_sentinels_with_postgresql(
     trio: SentinelTrio, server: PostgresServer, yard: Yard, upstream: FakeUpstream, share: float, table: Table

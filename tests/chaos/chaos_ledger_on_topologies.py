@@ -63,6 +63,7 @@ price = {{ input = 0.5, output = 1.5 }}
 ACCOUNTS = [f"account-{n}" for n in range(9)]  # enough for every master of a cluster to have some
 
 
+@pytest.mark.holds("operations/backup.md#backup-and-restore-2", "scaling.md#limits-5")
 def test_explain_backup_restore_and_audit_commands_work_on_each_topology(topology_url: str, tmp_path: Path) -> None:
     config = tmp_path / "gateway.toml"
     config.write_text(CONFIG.format(url=topology_url, folder=tmp_path / "var"))

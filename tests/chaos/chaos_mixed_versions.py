@@ -203,6 +203,7 @@ async def killed_in_turn(gateways: Gateways, enough: Any) -> Counter[str]:
     raise AssertionError
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-8", "scaling.md#limits-4")
 @pytest.mark.gen_test(timeout=600)
 async def test_mixed_load_on_both_versions_is_charged_exactly_while_workers_and_gateways_are_killed(
     yard: Yard, upstream: FakeUpstream, source: Path, store_url: str, models: str, share: float

@@ -114,6 +114,7 @@ async def ask_steadily(traffic: Traffic, until_then: asyncio.Event) -> list[Call
     return list(await asyncio.gather(*tasks))
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-2")
 @pytest.mark.gen_test(timeout=300)
 @pytest.mark.parametrize("way", ["stopped", "killed", "holed", "deaf"])
 async def test_calls_without_a_store_are_refused_quickly_and_nothing_stays_unbilled(

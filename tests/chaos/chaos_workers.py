@@ -64,6 +64,7 @@ class Watch:
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-8")
 @pytest.mark.gen_test(timeout=600)
 async def test_random_workers_killed_under_streams_lose_no_hold_and_no_chunk(
     front: Front, upstream: FakeUpstream, share: float

@@ -216,6 +216,7 @@ async def older_store_alone(stand: Stand) -> None:
     await stand.settled()
     for line in stand.sql.lines(SUPERSEDED)[before:]:
         stand.lost[line.call] = stand.lost.get(line.call, 0) - line.amount // PER_TOKEN
+    assert (await gateway.command("superseded", "acknowledge", "--all"))["acknowledged"] > 0
     stand.notes.append("lines of a lost store were superseded")
 
 
@@ -228,7 +229,7 @@ async def second_machine(stand: Stand) -> None:
         traffic.tag = "call"
         for key in stand.keys.values():
             traffic.keep(2, 3, stream=False, key=key, pause=0.05)
-        await until(lambda: REFUSAL in machine.text, within=20.0)
+        await until(lambda: REFUSAL in machine.text, within=90.0)  # an importer has a low priority
         check = await asyncio.to_thread(machine.run, "check")
         assert check.returncode == 1, check.stdout
         assert "another database" in check.stdout + check.stderr, check.stdout + check.stderr

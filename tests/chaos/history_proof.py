@@ -17,7 +17,7 @@ import msgspec
 import psycopg
 from msgspec import Struct
 
-from gateway.cli.session import Session
+from gateway.cli.store_session import StoreSession
 from gateway.ledger import LedgerLine
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.line import read_lines
@@ -96,7 +96,7 @@ class Proof(Struct):
 
 
 async def prove(
-    session: Session,
+    session: StoreSession,
     sql: Sql,
     accounts: Iterable[str],
     calls: Iterable[Call],
@@ -116,7 +116,7 @@ async def prove(
     return proof
 
 
-async def _compare_store(session: Session, account: str, lines: list[Line], proof: Proof) -> None:
+async def _compare_store(session: StoreSession, account: str, lines: list[Line], proof: Proof) -> None:
     """Numbers without a gap, running balances, and the same lines and balance in the store."""
     balance = 0
     for number, line in enumerate(lines, start=1):
@@ -140,7 +140,7 @@ async def _compare_store(session: Session, account: str, lines: list[Line], proo
             return
 
 
-async def _read_store(session: Session, account: str) -> tuple[ArchiveCheckpoint, list[LedgerLine]]:
+async def _read_store(session: StoreSession, account: str) -> tuple[ArchiveCheckpoint, list[LedgerLine]]:
     """The checkpoint and the lines after it, both of one moment: lines may be trimmed meanwhile."""
     checkpoint = await read_archive_checkpoint(session.store, account)
     while True:

@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.served import Served, children, command_of, is_alive
+from tests.processes.served import Served, children, command_of, is_alive, unmanaged_environment
 
 OLD_COMMIT = "06d6d44"
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ class Versioned(Served):
     def use_version(self, *, is_old: bool) -> None:
         """Which version its commands and its next processes run."""
         self.is_old = is_old
-        self.environment = dict(os.environ)
+        self.environment = unmanaged_environment()
         if is_old:
             self.environment["PYTHONPATH"] = str(self.source)
         text = self.config.read_text(encoding="utf-8").replace(CONSOLE, "")
@@ -111,8 +111,13 @@ def _write_pepper(data_dir: Path) -> None:
 
 
 def old_source(folder: Path) -> Path | None:
-    """The code of the old version, extracted to `folder`; None where the history does not have it."""
-    command = ["git", "-C", str(ROOT), "archive", OLD_COMMIT, "gateway", "providers"]
+    """`archived_source` of the old version."""
+    return archived_source(folder, OLD_COMMIT)
+
+
+def archived_source(folder: Path, commit: str) -> Path | None:
+    """The code of a commit, extracted to `folder`; None where the history does not have it."""
+    command = ["git", "-C", str(ROOT), "archive", commit, "gateway", "providers"]
     try:
         archive = subprocess.run(command, capture_output=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError):

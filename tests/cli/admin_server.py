@@ -10,12 +10,12 @@ from contextlib import contextmanager
 
 from tornado.httpserver import HTTPServer
 
-from gateway.admin.services import AdminServices
 from gateway.admin_api.api import AdminApi
 from gateway.admin_api.authentication import Authentication
 from gateway.admin_api.server import AdminServer
 from gateway.config.settings import Settings
 from gateway.runtime.sockets import bind_all
+from gateway.services.services import AdminServices
 from gateway.store import Store
 from gateway.store.configured import configured_address
 
@@ -33,7 +33,7 @@ def admin_server(settings: Settings) -> Iterator[str]:
         store = await Store.open(configured_address(settings) or "", timeout=20.0)
         services = AdminServices(settings, store)
         server = AdminServer(AdminApi(services, Authentication(services)))
-        server.start(bind_all("127.0.0.1", 0, 1)[0])
+        await server.start(bind_all("127.0.0.1", 0, 1)[0])
         started.set_result(server.address[1])
         await stop.wait()
         await server.close()

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from gateway.accounts.pepper import load_pepper
 from gateway.cli import cli
 from gateway.store import Store
+from gateway.store.address import StoreAddress
 
 CONFIG = """
 [store]
@@ -45,9 +46,9 @@ class Terminal:
         self.config = config
         self.environment = {"GATEWAY_CONFIG": str(config)}
 
-    def run(self, *words: str) -> Result:
+    def run(self, *words: str, stdin: str = "") -> Result:
         """Run it, whatever comes of it."""
-        return CliRunner().invoke(cli, list(words), env=self.environment, prog_name="gateway")
+        return CliRunner().invoke(cli, list(words), env=self.environment, prog_name="gateway", input=stdin or None)
 
     def ok(self, *words: str) -> str:
         """What it printed, having ended well."""
@@ -79,7 +80,7 @@ def terminal(valkey: Path, tmp_path: Path) -> Terminal:
     return terminal
 
 
-def on_store(socket: Path, work: Callable[[Store], Any]) -> Any:
+def on_store(socket: Path | StoreAddress, work: Callable[[Store], Any]) -> Any:
     """Do something to the store behind the commands' back."""
 
     async def session() -> Any:

@@ -24,6 +24,7 @@ def test_create_prints_the_account(terminal: Terminal) -> None:
         "concurrency": None,
         "monthly": None,
         "month_spent": None,
+        "max_session_cost": None,
         "prices": {},
     }
 

@@ -8,7 +8,7 @@ import secrets
 import sqlite3
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,12 @@ from gateway.ledger import Journal, Ledger
 from gateway.store import Store
 from tests.cli.conftest import Terminal, on_store
 from tests.cli.test_history_commands import acme, import_all, in_store, lines_of
-from tests.databases import KINDS, postgres
+from tests.databases import KINDS
 from tests.ledger.records import record_of
 from tests.polling import until
 from tests.world import World
 
-__all__ = ["acme", "postgres"]
+__all__ = ["acme"]
 
 
 MEMBER_WITHOUT_A_KEY = "{a:acme}:u:usr_2"
@@ -116,6 +116,7 @@ async def as_text(store: Store, name: bytes) -> str:
     return repr(sorted(value.items()) if kind == "hash" else sorted(value) if kind == "set" else value)
 
 
+@pytest.mark.holds("operations/backup.md#backup-and-restore-1", "security.md#backups-and-older-stores-1")
 def test_restore_into_an_empty_place_brings_everything_back(
     deployment: Terminal, empty_place: Callable[[], None], valkey: Path, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_restore_into_an_empty_place_brings_everything_back(
     deployment.ok("audit")
 
 
+@pytest.mark.holds("operations/backup.md#backup-and-restore-3", "operations/backup.md#backup-and-restore-4")
 def test_restore_lists_what_is_open_again_and_what_is_lost(deployment: Terminal, valkey: Path, tmp_path: Path) -> None:
     deployment.ok("accounts", "create", "quiet")
     deployment.ok("accounts", "create", "paused")
@@ -196,6 +198,7 @@ def test_keys_of_a_user_who_was_disabled_are_listed_though_the_database_stays(
     assert deployment.json("users", "show", "ann@example.com")["state"] == "disabled"
 
 
+@pytest.mark.holds("operations/backup.md#backup-and-restore-5")
 def test_older_store_under_the_newer_database_is_superseded_by_the_importer(
     deployment: Terminal, valkey: Path, tmp_path: Path
 ) -> None:
@@ -211,9 +214,11 @@ def test_older_store_under_the_newer_database_is_superseded_by_the_importer(
     database = Database.open(address_of(load(deployment.config)))
     assert [-amount for _, amount in lines_of(database)][-2:] == [9, 90]
     database.close()
-    assert deployment.json("audit")["history_lines"] == 11
+    report = json.loads(deployment.run("audit", "--json").stdout)
+    assert (report["history_lines"], report["superseded_lines"], report["mismatches"]) == (11, 2, [])
 
 
+@pytest.mark.holds("operations/backup.md#backup-and-restore-3", "security.md#backups-and-older-stores-1")
 def test_changed_or_incomplete_backup_is_refused_and_nothing_is_changed(
     deployment: Terminal, valkey: Path, tmp_path: Path
 ) -> None:
@@ -236,6 +241,7 @@ def test_changed_or_incomplete_backup_is_refused_and_nothing_is_changed(
     assert content(valkey) == before
 
 
+@pytest.mark.holds("operations/backup.md#backup-and-restore-1")
 def test_trimming_waits_for_a_backup_and_goes_on_after_a_dead_one(acme: Terminal, valkey: Path, tmp_path: Path) -> None:
     on_store(valkey, lambda store: TrimPause(store).take())
     import_all(acme, valkey)
@@ -254,6 +260,21 @@ async def gone(store: Store, name: str) -> None:
     await until(is_gone)
 
 
+def taking_over(folder: Path) -> Callable[[Store], Awaitable[None]]:
+    """Takes over the journal of a dead process, which has one settlement."""
+
+    async def take_over(store: Store) -> None:
+        journal = Journal(folder)
+        ledger = Ledger(store, {}, journal=journal)
+        assert ledger.recovery is not None
+        assert (await ledger.recovery.take_over()).settlements == 1
+        await ledger.recovery.close()
+        journal.close()
+
+    return take_over
+
+
+@pytest.mark.holds("operations/backup.md#backup-and-restore-3")
 def test_journals_are_restored_and_their_settlements_are_charged_once(
     acme: Terminal, valkey: Path, tmp_path: Path
 ) -> None:
@@ -275,15 +296,7 @@ def test_journals_are_restored_and_their_settlements_are_charged_once(
     acme.ok("backup", str(tmp_path / "backup"), "--with-pepper")
     assert acme.json("restore", str(tmp_path / "backup"), "--force")["journals"] >= 1
 
-    async def take_over(store: Store) -> None:
-        journal = Journal(folder)
-        ledger = Ledger(store, {}, journal=journal)
-        assert ledger.recovery is not None
-        assert (await ledger.recovery.take_over()).settlements == 1
-        await ledger.recovery.close()
-        journal.close()
-
-    on_store(valkey, take_over)
+    on_store(valkey, taking_over(folder))
     assert acme.json("accounts", "show", "acme")["balance"] == charged
     acme.ok("audit")
 
@@ -394,6 +407,7 @@ def make_older(folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
+@pytest.mark.holds("operations/backup.md#backup-and-restore-2")
 def test_backup_of_an_older_version_is_upgraded_when_it_is_restored(deployment: Terminal, tmp_path: Path) -> None:
     deployment.ok("backup", str(tmp_path / "backup"))
     make_older(tmp_path / "backup")
@@ -407,6 +421,26 @@ def test_backup_of_an_older_version_is_upgraded_when_it_is_restored(deployment: 
     assert "is newer than this program" in deployment.refused("restore", str(tmp_path / "backup"), "--force")
 
 
+@pytest.mark.holds("operations/backup.md#backup-and-restore-3", "operations/upgrade.md#upgrade-and-return-1")
+def test_restore_replaces_the_database_of_a_newer_version_and_keeps_it_otherwise(
+    deployment: Terminal, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "backup")
+    deployment.ok("backup", folder)
+    address = address_of(load(deployment.config))
+    with closing(Database.open(address)) as database, database.writing() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(sa.text("CREATE TABLE of_the_newer_version (id TEXT PRIMARY KEY)"))
+    assert "the database; --force replaces what is there" in deployment.refused("restore", folder)
+    assert "newer than this program" in deployment.refused("restore", folder, "--force", "--keep-database")
+    restored = deployment.json("restore", folder, "--force")
+    assert (restored["history_lines"], restored["audit"]["mismatches"]) == (10, [])
+    assert [user["email"] for user in deployment.json("users", "list")] == ["ada@example.com"]
+    with closing(Database.open(address)) as database, database.reading() as connection:
+        assert not sa.inspect(connection).has_table("of_the_newer_version")
+
+
+@pytest.mark.holds("operations/backup.md#backup-and-restore-2")
 @pytest.mark.slow
 def test_backup_of_an_embedded_store_is_restored_without_a_gateway(terminal: Terminal, tmp_path: Path) -> None:
     text = terminal.config.read_text()
@@ -427,6 +461,7 @@ def test_backup_of_an_embedded_store_is_restored_without_a_gateway(terminal: Ter
     terminal.ok("audit")
 
 
+@pytest.mark.holds("operations/backup.md#backup-and-restore-1")
 def test_backup_during_calls_and_credits_has_each_account_at_one_moment(
     acme: Terminal, valkey: Path, tmp_path: Path
 ) -> None:
@@ -455,6 +490,7 @@ def test_backup_during_calls_and_credits_has_each_account_at_one_moment(
     acme.ok("audit")
 
 
+@pytest.mark.holds("operations/backup.md#backup-and-restore-2")
 def test_sqlite_backup_is_not_restored_into_postgresql(acme: Terminal, valkey: Path, tmp_path: Path) -> None:
     import_all(acme, valkey)
     acme.ok("backup", str(tmp_path / "backup"))

@@ -82,8 +82,12 @@ def test_models_command_shows_current_and_future_prices(terminal: Terminal) -> N
     assert (model["price"]["input"], model["price_version"][12:]) == ("2", "@2026-01-01")
     [later] = model["later_prices"]
     assert (later["input"], later["effective_from"], later["version"][12:]) == ("3", "2099-01-01", "@2099-01-01")
+    heads, row = terminal.ok("models").splitlines()[:2]
+    assert "later_prices" in heads
+    assert row.endswith("from 2099-01-01: input=3 output=3")
 
 
+@pytest.mark.holds("prices.md#prices-1")
 def test_check_refuses_a_model_without_a_price_and_an_unknown_price_name(terminal: Terminal) -> None:
     terminal.config.write_text(
         '[providers.p]\nplugin = "fake"\n[models.m]\nprovider = "p"\n'
@@ -114,15 +118,6 @@ def test_check_of_a_valid_configuration_prints_ok(terminal: Terminal) -> None:
     found = terminal.json("check")
     assert (found["ok"], found["faults"]) == (True, [])
     assert terminal.ok("check").strip().endswith("gateway.toml: ok")
-
-
-def test_check_warns_of_an_old_name_and_prints_ok(terminal: Terminal) -> None:
-    terminal.config.write_text(terminal.config.read_text() + "[server]\ncost_header = true\n")
-    result = terminal.run("check", "--json")
-    assert result.exit_code == 0
-    warning = f"{terminal.config}: server.cost_header: an old name that the next release refuses"
-    assert any(text.startswith(warning) for text in json.loads(result.stdout)["warnings"])
-    assert f"gateway: warning: {warning}" in result.stderr
 
 
 def without_vip(terminal: Terminal) -> None:
@@ -169,6 +164,7 @@ def test_check_names_file_and_key_of_every_error(terminal: Terminal) -> None:
     assert f'gateway: {terminal.config}: server.prot: unknown key; nearest: "port"\n' in result.stderr
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-8")
 def test_check_verifies_plugin_options_secrets_and_store(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -187,8 +183,39 @@ def test_check_verifies_plugin_options_secrets_and_store(
     assert faults["providers.a.plugin"].endswith('nearest: "fake"')
     assert faults["providers.b.base_ulr"].endswith('nearest: "base_url"')
     assert faults["providers.c.api_key"] == "environment variable NO_SUCH_KEY is not set"
-    assert faults["models.m.endpoints[0]"] == "no provider of this model serves speech"
+    assert faults["models.m.endpoints[0]"] == 'no provider of this model serves speech; its provider serves "chat"'
     assert "store.url" in faults
+
+
+@pytest.mark.holds("plugins.md#providers-1")
+def test_check_refuses_a_model_without_endpoints_whose_provider_has_no_chat(terminal: Terminal) -> None:
+    """`endpoints` is `["chat"]` where the file does not name it."""
+    provider = '[providers.d]\nplugin = "deepgram"\napi_key = "env:D"\n[models.m]\nprovider = "d"\nfree = true\n'
+    terminal.config.write_text(provider)
+    result = terminal.run("check", "--offline", "--json")
+    assert result.exit_code == 1
+    (fault,) = json.loads(result.stdout)["faults"]
+    assert fault["key"] == "models.m.endpoints[0]"
+    served = '"speech", "transcription"'
+    assert fault["message"] == f"no provider of this model serves chat; its provider serves {served}"
+    terminal.config.write_text(provider + 'endpoints = ["speech"]\n')
+    assert terminal.run("check", "--offline", "--json").exit_code == 0
+
+
+@pytest.mark.holds("plugins.md#providers-1")
+def test_check_warns_of_a_target_that_serves_no_endpoint_of_its_model(terminal: Terminal) -> None:
+    terminal.config.write_text(
+        '[providers.a]\nplugin = "anthropic"\napi_key = "env:A"\n'
+        '[providers.d]\nplugin = "deepgram"\napi_key = "env:D"\n'
+        '[models.m]\nfree = true\ntargets = [{ provider = "a", model = "x" }, { provider = "d", model = "y" }]\n'
+    )
+    result = terminal.run("check", "--offline", "--json")
+    assert result.exit_code == 0
+    (warning,) = [text for text in json.loads(result.stdout)["warnings"] if "targets" in text]
+    assert warning == (
+        'models.m.targets[1]: never called, because its provider serves "speech", "transcription", '
+        'and the model has the endpoints "chat"'
+    )
 
 
 def test_check_verifies_the_proxy_of_each_provider(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import pytest
 from gateway.accounts.pepper import load_pepper
 from gateway.cli import COMMANDS
 from gateway.store import EmbeddedServer
+from tests.polling import ENDS_WITHIN
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ class Console:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=ENDS_WITHIN,
         )
 
     def json(self, *words: str) -> Any:
@@ -59,6 +60,7 @@ def console(tmp_path: Path) -> Console:
     return Console(tmp_path)
 
 
+@pytest.mark.holds("README.md#serve-real-models-3", "operations/redis.md#the-stores-identity-6")
 def test_every_command_group_works_without_a_running_gateway(console: Console) -> None:
     assert console.json("accounts", "create", "acme", "--balance", "5")["balance"] == "5"
     refused = console.run("keys", "create", "acme")
@@ -79,6 +81,7 @@ def test_every_command_group_works_without_a_running_gateway(console: Console) -
     assert not list(console.folder.glob("var/store/*.pid"))
 
 
+@pytest.mark.holds("README.md#serve-real-models-3")
 def test_commands_use_the_running_server(console: Console) -> None:
     server = EmbeddedServer(console.folder / "var")
     server.start_blocking()
@@ -97,6 +100,7 @@ def test_failure_prints_one_line_on_stderr_and_exits_with_status_1(console: Cons
     assert (failed.returncode, failed.stdout, failed.stderr) == (1, "", "gateway: no account 'nobody'\n")
 
 
+@pytest.mark.holds("operations/audit.md#audit-4")
 def test_wrong_use_exits_with_status_2(console: Console) -> None:
     failed = console.run("keys", "create", "acme", "--rpm", "x")
     assert (failed.returncode, failed.stdout) == (2, "")
@@ -112,6 +116,7 @@ def test_missing_configuration_error_names_the_searched_paths(console: Console) 
     assert (named.returncode, named.stderr) == (1, "gateway: absent.toml: cannot be read: No such file or directory\n")
 
 
+@pytest.mark.holds("operations/audit.md#audit-3")
 def test_unreachable_store_is_reported_in_one_line_without_the_password(console: Console) -> None:
     (console.folder / "gateway.toml").write_text('[store]\nurl = "redis://user:canary@127.0.0.1:1"\n')
     failed = console.run("accounts", "list")
@@ -122,7 +127,9 @@ def test_unreachable_store_is_reported_in_one_line_without_the_password(console:
 
 
 def test_python_m_gateway_is_the_same_command(console: Console) -> None:
-    run = subprocess.run([sys.executable, "-m", "gateway", "--help"], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-m", "gateway", "--help"], capture_output=True, text=True, timeout=ENDS_WITHIN
+    )
     assert run.returncode == 0
     assert all(f"  {name} " in run.stdout for name in COMMANDS)
 
@@ -134,7 +141,7 @@ def test_help_loads_neither_the_engine_nor_its_libraries(console: Console) -> No
         "cli(['--help'], standalone_mode=False)\n"
         f"print([name for name in {heavy} if name in sys.modules])"
     )
-    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=ENDS_WITHIN)
     assert run.stdout.splitlines()[-1] == "[]", run.stdout + run.stderr
 
 

@@ -22,6 +22,7 @@ RULES = [
     "account",
     "scope",
     "permission",
+    "price",
     "size",
     "concurrency",
     "requests",
@@ -29,6 +30,7 @@ RULES = [
     "cost",
     "budget",
     "member",
+    "session",
     "cap",
     "balance",
 ]
@@ -76,6 +78,7 @@ def test_explanation_of_an_admitted_call_names_every_rule_in_order(acme: Termina
     assert told["hold"] == "0.0001375"  # 125 x 0.5 and 50 x 1.5 per million
 
 
+@pytest.mark.holds("prices.md#prices-of-accounts-3")
 def test_explanation_holds_at_the_price_of_the_account(acme: Terminal) -> None:
     words = ("explain", make_key(acme), "fake-chat", "--tokens", "100", "--max-tokens", "50")
     acme.ok("accounts", "price", "acme", "fake-chat", "--factor", "0.1")
@@ -126,7 +129,7 @@ def test_suggested_command_credits_the_exact_missing_amount(acme: Terminal) -> N
     key_id = terminal.json("keys", "create", "poor")["id"]
     told = refused(terminal, key_id, "fake-chat", "--tokens", "7", "--max-tokens", "3")
     assert told["refused_by"] == "balance"
-    follow(terminal, told["rules"][13]["change"])
+    follow(terminal, told["rules"][RULES.index("balance")]["change"])
     assert terminal.json("accounts", "show", "poor")["balance"] == told["hold"]
     terminal.ok("explain", key_id, "fake-chat", "--tokens", "7", "--max-tokens", "3")
 
@@ -135,16 +138,16 @@ def test_suggested_command_raises_the_budget(acme: Terminal) -> None:
     key_id = make_key(acme, "--budget", "0.000001")
     told = refused(acme, key_id, "fake-chat")
     assert told["refused_by"] == "budget"
-    follow(acme, told["rules"][10]["change"])
+    follow(acme, told["rules"][11]["change"])
     assert acme.json("explain", key_id, "fake-chat")["admitted"]
 
 
 def test_limits_are_explained_with_their_usage_and_the_wait(acme: Terminal, valkey: Path) -> None:
     key_id = make_key(acme, "--rpm", "1", "--tpm", "3000", "--concurrency", "1")
-    assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["rules"][7]["state"] == "key 1 of 1 left"
+    assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["rules"][8]["state"] == "key 1 of 1 left"
     hold_one(valkey, key_id, tokens=2500)
     told = refused(acme, key_id, "fake-chat", "--max-tokens", "9")
-    _, _, _, _, _, _, concurrency, requests, tokens, *_ = told["rules"]
+    _, _, _, _, _, _, _, concurrency, requests, tokens, *_ = told["rules"]
     assert told["refused_by"] == "concurrency"
     assert concurrency["state"] == "key 1 of 1"
     assert f"gateway keys edit {key_id} --concurrency 2" in concurrency["change"]
@@ -157,8 +160,8 @@ def test_limits_are_explained_with_their_usage_and_the_wait(acme: Terminal, valk
 def test_request_larger_than_the_token_limit_gets_a_400(acme: Terminal) -> None:
     told = refused(acme, make_key(acme, "--tpm", "100"), "fake-chat")
     assert told["refused_by"] == "size"
-    assert "no wait helps" in told["rules"][5]["change"]
-    assert told["rules"][8]["change"] == "see size"
+    assert "no wait helps" in told["rules"][6]["change"]
+    assert told["rules"][9]["change"] == "see size"
 
 
 def test_suggestion_for_a_revoked_key_is_a_new_key(acme: Terminal) -> None:
@@ -221,5 +224,22 @@ def test_spent_cap_is_explained_and_raised_by_the_command(acme: Terminal) -> Non
     acme.ok("accounts", "limit", "acme", "--monthly", "0.000001")
     told = refused(acme, key_id, "fake-chat", "--max-tokens", "9")
     assert told["refused_by"] == "cap"
-    follow(acme, told["rules"][12]["change"])
+    follow(acme, told["rules"][RULES.index("cap")]["change"])
     assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["admitted"]
+
+
+def test_unreadable_price_is_explained_shown_audited_and_removed_by_the_command(acme: Terminal, valkey: Path) -> None:
+    key_id = make_key(acme)
+    acme.ok("accounts", "price", "acme", "fake-chat", "--factor", "2")
+    on_store(valkey, lambda store: store.client.hset("{a:acme}", "p:fake-chat", '{"per_smell": "1"}'))
+    models = {model["id"]: model for model in acme.json("models", "--account", "acme")}
+    assert (models["fake-chat"]["unreadable"], models["fake-chat"]["price"]) == (True, {})
+    assert not models["other"]["unreadable"]
+    assert "unreadable" in acme.ok("models", "--account", "acme") and "acme" in acme.ok("accounts", "list")
+    found = acme.run("audit")
+    assert found.exit_code == 1 and "price fake-chat" in found.stdout
+    told = refused(acme, key_id, "fake-chat", "--max-tokens", "9")
+    assert told["refused_by"] == "price"
+    follow(acme, told["rules"][5]["change"])
+    assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["admitted"]
+    assert acme.run("audit").exit_code == 0

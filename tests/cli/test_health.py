@@ -21,7 +21,7 @@ def found_out(socket: Path, *opened: tuple[CircuitKey, str]) -> None:
     async def worker() -> None:
         store = await Store.open(socket)
         health = CircuitRegistry(Metrics())
-        sharing = CircuitSync(health, store)
+        CircuitSync(health, store)
         for place, cause in opened:
             circuit: Circuit = health.circuit(place.provider, max(place.credential, 0), place.model or "x")
             while circuit.key != place:
@@ -32,8 +32,7 @@ def found_out(socket: Path, *opened: tuple[CircuitKey, str]) -> None:
         async def told() -> bool:
             return len(await read_circuit_events(store)) == len(opened)
 
-        await until(told)
-        await sharing.close()
+        await until(told)  # and it runs on: a worker that stops takes back what it told
         await store.close()
 
     asyncio.run(worker())

@@ -18,7 +18,7 @@ from gateway.config.loader import load
 from gateway.database.address import DatabaseAddress, address_of, postgres_address
 from gateway.database.engine import Database
 from gateway.database.tables import ROLLUPS, ledger_lines, usage_daily_tags
-from gateway.history import copying, rebuild
+from gateway.history import copying, rollups
 from gateway.history.appending import append
 from gateway.history.new_lines import NewLines, read_new_lines
 from gateway.history.service import HistoryService
@@ -29,12 +29,9 @@ from gateway.ledger.refused import RefusedFile
 from gateway.metrics import Metrics
 from gateway.store import Store
 from tests.cli.conftest import Terminal, on_store
-from tests.databases import postgres
 from tests.ledger.archiving import archive
 from tests.ledger.records import record_of
 from tests.world import World
-
-__all__ = ["postgres"]
 
 SUMMED = [table for table in ROLLUPS if table is not usage_daily_tags]  # the calls have no tags
 
@@ -52,6 +49,7 @@ def import_all(terminal: Terminal, valkey: Path, address: DatabaseAddress | None
             Metrics(),
             keep_lines=timedelta(hours=48),
             keep_history=timedelta(days=2555),
+            keep_addresses=timedelta(days=30),
         )
         while await service.attempt() == 0.0:
             pass
@@ -94,6 +92,7 @@ def in_store(valkey: Path) -> int:
     return found[0]
 
 
+@pytest.mark.holds("operations/history.md#history-8")
 def test_usage_shows_lines_that_left_the_store(acme: Terminal, valkey: Path) -> None:
     before = acme.json("usage", "acme")
     import_all(acme, valkey)
@@ -197,7 +196,7 @@ def test_refusals_are_shown_by_key_model_and_code(acme: Terminal, valkey: Path) 
 
 
 def test_rebuild_computes_the_sums_of_usage_again(acme: Terminal, history: Database, monkeypatch) -> None:
-    monkeypatch.setattr(rebuild, "PAGE", 3)
+    monkeypatch.setattr(rollups, "REBUILT_AT_ONCE", 3)
     with history.writing() as connection:
         connection.execute(ROLLUPS[0].update().values(cost=7))
         connection.execute(ROLLUPS[1].delete())
@@ -213,6 +212,7 @@ def test_commands_of_the_history_say_that_there_is_no_database(terminal: Termina
     assert "there is no database yet" in terminal.refused("history", "attach")
 
 
+@pytest.mark.holds("operations/history.md#history-5")
 def test_check_finds_a_database_that_is_not_the_stores(acme: Terminal, valkey: Path, tmp_path: Path) -> None:
     acme.ok("check")
     import_all(acme, valkey, DatabaseAddress(file=tmp_path / "other.db"))
@@ -231,6 +231,7 @@ def test_check_finds_a_newer_database(acme: Terminal, history: Database) -> None
     assert "The database is newer than this program" in acme.refused("check")
 
 
+@pytest.mark.holds("operations/history.md#history-5")
 def test_store_that_was_emptied_imports_again_after_attach(acme: Terminal, valkey: Path, history: Database) -> None:
     async def empty(store: Store) -> None:
         await store.client.flushall()
@@ -299,6 +300,7 @@ def test_archive_that_does_not_begin_at_the_first_line_is_refused(acme: Terminal
     assert "the database begins after line 6" in acme.refused("history", "import-archive", str(file))
 
 
+@pytest.mark.holds("operations/history.md#history-10")
 @pytest.mark.slow
 def test_history_moves_to_postgresql(acme: Terminal, valkey: Path, history: Database, postgres, monkeypatch) -> None:
     if postgres is None or sys.version_info >= (3, 12):

@@ -168,6 +168,7 @@ def test_keys_are_created_once_and_printed_into_a_private_file(files: Files, val
     assert "there is no file for new keys" in files.faults("keys", KEYS)[0]
     assert counts(files.done("keys", KEYS, "--out", str(out))) == (2, 0, 0, 0)
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert b"\r" not in out.read_bytes()
     (made,) = csv.DictReader(out.read_text().splitlines())
     old, web = sorted(files.terminal.json("keys", "list", "acme"), key=lambda key: key["name"])
     assert (made["account"], made["name"], made["id"]) == ("acme", "web", web["id"])
@@ -265,3 +266,92 @@ def test_users_and_their_memberships_are_imported_once(files: Files) -> None:
     ):
         assert expected in text
     assert len(files.terminal.json("users", "list")) == 2
+
+
+MEMBERS = """email,account,account_role,budget,every
+ann@example.com,acme,owner,50,month
+bob@example.com,acme,,7.5,
+"""
+KEYS_OF_USERS = """account,name,user,budget
+acme,laptop of Ann,Ann@example.com,5
+acme,laptop of Bob,bob@example.com,
+acme,nightly,,
+"""
+
+
+@pytest.mark.holds("cli/keys.md#gateway-import-keys-2", "cli/users.md#gateway-import-users-1")
+def test_keys_of_users_and_budgets_of_members_are_imported_once(files: Files, valkey: Path, tmp_path: Path) -> None:
+    files.done("accounts", ACCOUNTS)
+    assert counts(files.done("users", MEMBERS)) == (2, 4, 0, 0)
+    limit = files.terminal.json("users", "limit", "ann@example.com", "acme")
+    assert (limit["budget"], limit["every"]) == ("50", "month")
+    limit = files.terminal.json("users", "limit", "bob@example.com", "acme")
+    assert (limit["budget"], limit["every"]) == ("7.5", None)
+    assert counts(files.done("users", MEMBERS)) == (0, 0, 0, 2)
+    assert counts(files.done("users", MEMBERS.replace(",7.5,", ",8,"))) == (0, 1, 0, 2)
+    assert files.terminal.json("users", "limit", "bob@example.com", "acme")["budget"] == "8"
+
+    assert counts(files.done("keys", KEYS_OF_USERS, "--dry-run")) == (3, 0, 0, 0)
+    assert counts(files.done("keys", KEYS_OF_USERS, "--out", str(tmp_path / "new.csv"))) == (3, 0, 0, 0)
+    users = {user["email"]: user["id"] for user in files.terminal.json("users", "list")}
+    keys = {key["name"]: key for key in files.terminal.json("keys", "list", "acme")}
+    assert keys["laptop of Ann"]["user"] == users["ann@example.com"]
+    assert keys["laptop of Bob"]["user"] == users["bob@example.com"]
+    assert (keys["nightly"].get("user"), keys["laptop of Ann"]["budget"]) == (None, "5")
+    before = dump(valkey)
+    assert counts(files.done("keys", KEYS_OF_USERS)) == (0, 0, 0, 3)
+    assert dump(valkey) == before
+
+
+def test_faults_of_users_of_keys_and_of_budgets_are_named(files: Files, tmp_path: Path) -> None:
+    files.done("accounts", ACCOUNTS)
+    files.done("users", MEMBERS)
+    files.done("keys", KEYS_OF_USERS, "--out", str(tmp_path / "new.csv"))
+    files.terminal.ok("users", "disable", "bob@example.com")
+    text = "\n".join(
+        files.faults(
+            "keys",
+            "account,name,user\nacme,a,eve@example.com\nbeta,b,ann@example.com\nacme,c,bob@example.com\n"
+            "acme,nightly,ann@example.com\nacme,d,no address\n",
+            "--out",
+            str(tmp_path / "other.csv"),
+        )
+    )
+    for expected in (
+        "line 2, column user: there is no user eve@example.com",
+        "line 3, column user: ann@example.com is no member of beta",
+        "line 4, column user: bob@example.com is disabled",
+        "line 5, column user: the key is not of this user",
+        "line 6, column user: This is no e-mail address",
+    ):
+        assert expected in text
+    content = "email,account,budget,every\neve@example.com,,5,\ncid@example.com,acme,,month\ndan@example.com,acme,-1,\n"
+    text = "\n".join(files.faults("users", content))
+    for expected in (
+        "line 2, column account: is empty: a member's budget needs the account",
+        "line 3, column every: a period needs a budget",
+        "line 4, column budget: must be above 0",
+    ):
+        assert expected in text
+    assert not (tmp_path / "other.csv").exists()
+
+
+@pytest.mark.holds("cli/users.md#gateway-users-links-1")
+def test_sign_in_links_for_the_users_of_a_file_are_written_into_a_private_file(files: Files, tmp_path: Path) -> None:
+    files.done("accounts", ACCOUNTS)
+    files.done("users", MEMBERS)
+    out, source = tmp_path / "links.csv", str(tmp_path / "users.csv")
+    made = files.terminal.json("users", "links", "--from", source, "bob@example.com", "--out", str(out))
+    assert made == {"links": 2, "file": str(out)}
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert sorted(row["email"] for row in rows) == ["ann@example.com", "bob@example.com"]
+    assert len({row["link"] for row in rows}) == 2
+    assert all("?token=" in row["link"] for row in rows)
+    assert b"\r" not in out.read_bytes()
+    assert "exists already" in files.terminal.refused("users", "links", "ann@example.com", "--out", str(out))
+    files.terminal.ok("users", "disable", "bob@example.com")
+    other = tmp_path / "other.csv"
+    refused = files.terminal.refused("users", "links", "eve@example.com", "bob@example.com", "--out", str(other))
+    assert "There is no user eve@example.com" in refused and "bob@example.com is disabled" in refused
+    assert not other.exists()

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.admin.first_configuration import first_configuration
-from gateway.admin.found_providers import find_providers
-from gateway.admin.known_providers import VENDORS, Server
-from gateway.admin.offered_providers import offers
 from gateway.cli import cli
 from gateway.config.loader import parse
 from gateway.config.public_prices import public_price
+from gateway.setup.first_configuration import first_configuration
+from gateway.setup.found_providers import find_providers
+from gateway.setup.known_providers import VENDORS, Server
+from gateway.setup.offered_providers import offers
 from gateway.testing.ports import free_ports
-from tests.admin.model_server import ModelServer, listed, serving
+from tests.setup.model_server import ModelServer, listed, serving
 
 KEY = "sk-secret-of-a-vendor"
 
@@ -48,6 +48,7 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(cli, ["init", *words], prog_name="gateway")
 
 
+@pytest.mark.holds("README.md#serve-real-models-1")
 def test_init_writes_a_sound_file_that_refers_to_the_key_and_names_public_prices(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_init_writes_a_sound_file_that_refers_to_the_key_and_names_public_prices
     assert KEY not in text + done.output
 
 
+@pytest.mark.holds("cli/gateway.md#gateway-init-1")
 def test_init_leaves_an_existing_file_alone_unless_forced(tmp_path: Path) -> None:
     (tmp_path / "gateway.toml").write_text("mine")
     refused = run()
@@ -89,6 +91,7 @@ async def test_models_of_a_local_server_are_free_and_its_kind_is_what_it_says(se
     }
 
 
+@pytest.mark.holds("cli/gateway.md#gateway-init-2")
 def test_two_servers_of_one_kind_get_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = ModelServer(listed("qwen", owned_by="vllm")), ModelServer(listed("qwen", "phi", owned_by="vllm"))
     with serving(first), serving(second):
@@ -107,7 +110,7 @@ async def test_gateway_gets_another_port_than_a_local_server(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = await find_providers({}, servers=[Server("llamacpp", "llama.cpp", server.port)])
-    monkeypatch.setattr("gateway.admin.first_configuration.PORT", server.port)
+    monkeypatch.setattr("gateway.setup.first_configuration.PORT", server.port)
     assert tomllib.loads(first_configuration(offers(found)))["server"]["port"] == 8085
 
 
@@ -117,6 +120,7 @@ async def test_server_with_another_answer_is_not_taken(server: ModelServer, answ
     assert await find_providers({}, servers=[Server("vllm", "vLLM", server.port)]) == []
 
 
+@pytest.mark.holds("README.md#serve-real-models-1", "cli/gateway.md#gateway-init-1")
 def test_last_words_say_how_to_serve_and_how_to_sign_in(tmp_path: Path) -> None:
     done = run("--config", "a file.toml")
     assert done.stdout.splitlines()[0] == "a file.toml is written. Next: gateway serve --config 'a file.toml'"

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from .conftest import Terminal
+from gateway.ledger.caller_addresses import CallerAddresses
+from gateway.store import Store
+
+from .conftest import Terminal, on_store
+from .test_history_commands import import_all
+from .two_ways import TwoWays, ways
+
+__all__ = ["ways"]
 
 KEY_FIELDS = {
     "response_headers",
-    "show_cost",
     "id",
     "account",
     "name",
@@ -28,6 +36,7 @@ KEY_FIELDS = {
     "every",
     "period_spent",
     "max_cost",
+    "max_session_cost",
     "endpoints",
     "addresses",
     "last_used",
@@ -48,6 +57,7 @@ def test_create_prints_only_the_key_on_stdout(acme: Terminal) -> None:
     assert result.stdout.strip() not in result.stderr
 
 
+@pytest.mark.holds("operations/redis.md#durability-of-commands-7")
 def test_key_is_shown_once(acme: Terminal) -> None:
     key = acme.ok("keys", "create", "acme").strip()
     assert key not in acme.ok("keys", "list") + acme.ok("keys", "list", "--json")
@@ -92,14 +102,8 @@ def test_keys_are_listed_for_one_account_or_for_all(acme: Terminal) -> None:
 def test_response_headers_of_a_key_are_listed(acme: Terminal) -> None:
     acme.ok("keys", "create", "acme", "--name", "shows", "--response-headers", "cost")
     acme.ok("keys", "create", "acme", "--name", "plain")
-    listed = {key["name"]: (key["response_headers"], key["show_cost"]) for key in acme.json("keys", "list")}
-    assert listed == {"shows": (["cost"], True), "plain": ([], False)}
-
-
-def test_old_option_shows_the_cost_and_warns(acme: Terminal) -> None:
-    result = acme.run("keys", "create", "acme", "--show-cost")
-    assert "use --response-headers cost" in result.stderr
-    assert [key["response_headers"] for key in acme.json("keys", "list")] == [["cost"]]
+    listed = {key["name"]: key["response_headers"] for key in acme.json("keys", "list")}
+    assert listed == {"shows": ["cost"], "plain": []}
 
 
 def test_revoked_key_is_listed_as_revoked(acme: Terminal) -> None:
@@ -182,3 +186,81 @@ def test_unused_keys_are_listed(acme: Terminal) -> None:
     key_id = acme.json("keys", "create", "acme")["id"]
     assert acme.json("keys", "list", "--unused", "30d") == []
     assert [key["id"] for key in acme.json("keys", "list", "acme", "--unused", "2999-01-01")] == [key_id]
+
+
+def test_key_is_found_by_its_whole_text_and_by_its_shown_part(acme: Terminal) -> None:
+    made = [acme.json("keys", "create", "acme") for _ in range(3)]
+    text, key_id = made[1]["key"], made[1]["id"]
+    for given in (text, text[-4:], "…" + text[-4:], "sk-..." + text[-4:]):
+        result = acme.run("keys", "find", given, "--json")
+        assert [key["id"] for key in json.loads(result.stdout)] == [key_id]
+        assert ("history of your shell" in result.stderr) == (given == text)
+        assert text not in result.output
+    result = acme.run("keys", "find", "--json", stdin=text + "\n")
+    assert [key["id"] for key in json.loads(result.stdout)] == [key_id]
+    assert text not in result.output and "history" not in result.output
+
+
+@pytest.mark.parametrize("ending", ["-abc", "--ab", "-a-b", "----"])
+def test_key_is_found_by_last_characters_that_look_like_an_option(
+    acme: Terminal, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("secrets.token_urlsafe", lambda _: "x" * 39 + ending)
+        key_id = acme.json("keys", "create", "acme")["id"]
+    assert [key["id"] for key in acme.json("keys", "find", ending)] == [key_id]
+    assert "No such option '--jsno'" in acme.refused("keys", "find", "--jsno", status=2)
+
+
+def test_text_of_no_key_is_refused_without_repeating_it(acme: Terminal) -> None:
+    acme.ok("keys", "create", "acme")
+    for given, message in (
+        ("sk-" + "x" * 43, "no key has this text"),
+        ("!!!!", "no key has this text"),
+        ("secret-of-another-kind", "give a whole key"),
+        ("", "give a whole key"),
+    ):
+        result = acme.run("keys", "find", given)
+        assert result.exit_code == 1 and message in result.stderr
+        assert not given or given not in result.output
+    assert "--pepper goes with --server" in acme.refused("keys", "find", "abcd", "--pepper", "env:X", status=2)
+
+
+def test_key_is_found_over_a_server_by_its_hash_or_its_last_characters(ways: TwoWays, tmp_path: Path) -> None:
+    ways.document("local1", "accounts", "create", "acme")
+    made = ways.document("local1", "keys", "create", "acme")
+    text, found = made["key"], [made["id"]]
+    pepper = ("--pepper", f"file:{tmp_path / 'var' / 'pepper'}")
+    for words in ((text, *pepper), (text,), (text[-4:],)):
+        result = ways.run("remote1", "keys", "find", *words, "--json")
+        assert [key["id"] for key in json.loads(result.stdout)] == found
+        assert text not in result.output
+        assert ("same last four" in result.stderr) == (words == (text,))
+    other = text[:-5] + ("A" if text[-5] != "A" else "B") + text[-4:]
+    assert "no key has this text" in ways.run("remote1", "keys", "find", other, *pepper).stderr
+
+
+def test_addresses_of_a_key_are_listed_here_and_over_a_server(ways: TwoWays, valkey: Path) -> None:
+    ways.document("local1", "accounts", "create", "acme")
+    key_id, other = (ways.document("local1", "keys", "create", "acme")["id"] for _ in range(2))
+
+    async def work(store: Store) -> None:
+        noted = CallerAddresses(store, "shortened", timedelta(days=30))
+        noted.note((key_id, "req_1", "192.0.2.77", "", ()))
+        await noted.send()
+
+    on_store(valkey, work)
+    import_all(ways.terminal, valkey)
+    [used] = ways.document("local1", "keys", "addresses", key_id)
+    assert (used["key"], used["address"]) == (key_id, "192.0.2.0/24") and used["first"] == used["last"]
+    assert ways.document("remote1", "keys", "addresses", key_id) == [used]
+    assert ways.document("remote1", "keys", "addresses", other) == []
+    assert "192.0.2.0/24" in ways.terminal.ok("keys", "addresses", key_id)
+    ways.same_refusal("keys", "addresses", "key_nothing")
+
+
+def test_addresses_of_a_key_are_not_read_from_a_database_that_does_not_exist(acme: Terminal) -> None:
+    key = acme.json("keys", "create", "acme")["id"]
+    before = sorted(acme.config.parent.rglob("*.db*"))
+    assert "there is no database yet" in acme.refused("keys", "addresses", key)
+    assert sorted(acme.config.parent.rglob("*.db*")) == before

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.billing.usage import Usage
-from gateway.ledger import Ledger
+from gateway.cli import usage
+from gateway.ledger import Ledger, archive_checkpoint
 from gateway.ledger.api_key import ApiKey
 from gateway.store import Store
 from tests.ledger.archiving import archive
@@ -92,15 +94,26 @@ def test_unknown_account_is_refused(acme: Terminal) -> None:
 def clean(**counts: int) -> dict[str, Any]:
     """The report on one sound account."""
     listed: dict[str, Any] = {"mismatches": [], "unreachable": [], "moving": []}
-    listed |= {"late": [], "uncollected": [], "overdrawn": []}
-    return {"accounts": 1, "history_lines": 0, "recomputed": 0, "not_recomputed": 0, **listed, **counts}
+    listed |= {"late": [], "uncollected": [], "overdrawn": [], "superseded": [], "changes": []}
+    listed |= {"superseded_lines": 0, "lost_changes": 0}
+    return {
+        "accounts": 1,
+        "history_lines": 0,
+        "recomputed": 0,
+        "not_recomputed": 0,
+        "left_lines": 0,
+        **listed,
+        **counts,
+    }
 
 
+@pytest.mark.holds("operations/audit.md#audit-2")
 def test_audit_of_a_correct_ledger_reports_nothing(acme: Terminal) -> None:
     assert acme.json("audit") == clean(lines=2, not_recomputed=1)
     assert acme.json("audit", "acme") == clean(lines=2, not_recomputed=1)
 
 
+@pytest.mark.holds("operations/audit.md#audit-3")
 def test_audit_finds_a_manipulated_balance(acme: Terminal, valkey: Path) -> None:
     def tamper(store: Store) -> Any:
         return store.client.hincrby("{a:acme}", "bal", 5)
@@ -114,6 +127,7 @@ def test_audit_finds_a_manipulated_balance(acme: Terminal, valkey: Path) -> None
     assert "balance" in text.stdout
 
 
+@pytest.mark.holds("operations/audit.md#audit-3")
 def test_audit_names_a_lost_account_and_the_number_of_accounts_is_remembered(
     acme: Terminal, tmp_path: Path, valkey: Path
 ) -> None:
@@ -126,6 +140,7 @@ def test_audit_names_a_lost_account_and_the_number_of_accounts_is_remembered(
     assert "umbra" in acme.run("audit", "umbra").stdout
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-11", "operations/audit.md#audit-7")
 def test_emptied_store_is_found_without_an_option_until_it_is_said_to_be_right(
     acme: Terminal, tmp_path: Path, valkey: Path
 ) -> None:
@@ -140,6 +155,7 @@ def test_emptied_store_is_found_without_an_option_until_it_is_said_to_be_right(
     acme.ok("audit")
 
 
+@pytest.mark.holds("operations/audit.md#audit-2", "operations/audit.md#late-and-uncollected-1")
 def test_audit_lists_late_and_uncollected_amounts_and_ends_well(acme: Terminal, valkey: Path) -> None:
     key_id = acme.json("keys", "list", "acme")[0]["id"]
 
@@ -176,14 +192,29 @@ def old(acme: Terminal, valkey: Path) -> Terminal:
     return acme
 
 
+@pytest.mark.holds("operations/audit.md#audit-23")
+def test_audit_without_the_database_of_the_lines_that_left_the_store_is_not_clean(
+    old: Terminal, valkey: Path, tmp_path: Path
+) -> None:
+    on_store(valkey, lambda store: archive(World(store, {}), tmp_path / "old.jsonl"))
+    for account in ((), ("acme",)):
+        result = old.run("audit", "--json", *account)
+        assert result.exit_code == 1
+        (found,) = json.loads(result.stdout)["mismatches"]
+        assert (found["rule"], found["expected"]) == ("history missing", "2 lines that left the store")
+
+
 def test_audit_and_usage_read_an_archive_of_an_older_version(old: Terminal, valkey: Path, tmp_path: Path) -> None:
     file = tmp_path / "old.jsonl"
     whole = old.json("usage", "acme")
     on_store(valkey, lambda store: archive(World(store, {}), file))
-    assert old.json("audit") == clean(lines=0)
     assert old.json("audit", "--archive", str(file)) == clean(lines=2)
     (carry,) = old.json("usage", "acme")
     assert (carry["kind"], carry["balance"], carry["at"]) == ("carry", "9.75", whole[-1]["at"])
     assert old.json("usage", "acme", "--archive", str(file)) == whole
     file.write_text("no JSON\n")
     assert "line 1" in old.refused("audit", "--archive", str(file))
+
+
+def test_kind_of_a_carried_line_is_the_ledgers() -> None:
+    assert usage.CARRY == archive_checkpoint.CARRY

@@ -72,9 +72,9 @@ def test_list_shows_what_waits_and_what_failed_and_retry_queues_it_again(termina
 
     async def fill(store: Any) -> None:
         queue = Queue(store)
-        await queue.note(Condition("balance.low", "a", 1, {}), events[0], ["webhook"])
+        await queue.note([Condition("balance.low", "a", 1, {})], events[0], ["webhook"])
         await Sender(queue, Metrics(), keep=timedelta(days=3)).step()
-        await queue.note(Condition("balance.low", "b", 1, {}), events[1], ["mail:ops@example.com"])
+        await queue.note([Condition("balance.low", "b", 1, {})], events[1], ["mail:ops@example.com"])
 
     assert terminal.json("notify", "list") == []
     on_store(valkey, fill)

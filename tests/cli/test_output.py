@@ -55,3 +55,16 @@ def test_json_is_one_document_on_one_line(capsys: pytest.CaptureFixture[str]) ->
 )
 def test_cell_shows_every_value_on_one_line(value: object, text: str) -> None:
     assert cell(value) == text
+
+
+def test_wide_cell_does_not_pad_the_rows_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+    wide = "x" * 100_000
+    print_table(("name", "n"), [{"name": "a", "n": 1}, {"name": wide, "n": 2}, {"name": "long", "n": 3}])
+    assert capsys.readouterr().out.splitlines() == ["name  n", "a     1", f"{wide}  2", "long  3"]
+
+
+def test_cell_shows_a_hundred_of_many_items_and_says_how_many_there_are() -> None:
+    names = [f"a{number}" for number in range(10_000)]
+    assert cell(names).endswith(",a99,(and 9,900 more)")
+    assert cell(dict.fromkeys(names, "owner")).endswith(" a99=owner (and 9,900 more)")
+    assert cell(names[:100]).endswith(",a99")

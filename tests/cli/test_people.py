@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -59,6 +60,34 @@ def test_members_and_invitations(ann: Terminal) -> None:
     ann.ok("users", "withdraw", open_["id"])
     assert ann.json("users", "invitations", "--account", "acme") == []
     ann.refused("users", "invite", "bob@example.com", "--role", "owner", status=2)
+
+
+@pytest.mark.holds("security.md#e-mail-addresses-and-invitations-1")
+def test_user_who_is_not_proved_is_listed_gets_no_role_and_is_marked_as_proved(ann: Terminal, tmp_path: Path) -> None:
+    for email in ("bob@example.com", "kim@example.com"):
+        ann.ok("users", "create", email)
+    with sqlite3.connect(ann.config.parent / "var" / "gateway.db") as database:  # as if somebody had opened the link
+        database.execute("UPDATE users SET password_hash = 'x' WHERE email = 'bob@example.com'")
+    database.close()
+    assert ann.json("users", "prove", "kim@example.com")["proved"] == "operator"
+    unproved = ann.json("users", "list", "--unproved")
+    assert [(user["email"], user["proved"]) for user in unproved] == [
+        ("ann@example.com", "no"),
+        ("bob@example.com", "no"),
+    ]
+    assert "proved" in ann.ok("users", "list").partition("\n")[0].lower()
+    file = tmp_path / "users.csv"
+    file.write_text("email,account\nbob@example.com,acme\n")
+    for words in (
+        ("users", "member", "bob@example.com", "acme", "member"),
+        ("users", "edit", "bob@example.com", "--role", "viewer"),
+        ("import", "users", str(file)),
+    ):
+        assert "is not proved" in ann.refused(*words)
+    assert ann.json("users", "show", "bob@example.com")["accounts"] == {}
+    ann.ok("users", "prove", "bob@example.com")
+    assert ann.json("users", "member", "bob@example.com", "acme", "member")["accounts"] == {"acme": "member"}
+    assert ann.json("users", "edit", "bob@example.com", "--email", "robert@example.com")["proved"] == "no"
 
 
 def test_link_is_printed_when_the_mail_server_is_away(ann: Terminal) -> None:
@@ -136,6 +165,7 @@ def test_wrong_scopes_are_refused(ann: Terminal) -> None:
     assert ann.json("tokens", "list") == []
 
 
+@pytest.mark.holds("people.md#audit-trail-2")
 def test_changes_of_accounts_and_keys_are_in_the_audit_trail(terminal: Terminal) -> None:
     terminal.ok("accounts", "create", "acme", "--balance", "5")
     terminal.ok("accounts", "credit", "acme", "2")
@@ -201,3 +231,21 @@ def test_keys_and_budget_of_a_member(ann: Terminal) -> None:
     assert ann.json("keys", "show", own["id"])["state"] == "revoked"
     actions = [event["action"] for event in ann.json("audit-trail", "--account", "acme")]
     assert {"keys.create", "members.limit", "keys.revoke", "members.set"} <= set(actions)
+
+
+@pytest.mark.holds("people.md#who-is-who-8")
+@pytest.mark.parametrize(
+    "words", [("edit", "~", "--role", "viewer"), ("disable", "~"), ("erase", "~", "--yes")], ids=lambda words: words[0]
+)
+def test_admin_tokens_that_end_with_the_role_of_their_maker_are_named(ann: Terminal, words: tuple[str, ...]) -> None:
+    ann.ok("users", "create", "bob@example.com", "--operator")
+    bob = ann.json("users", "show", "bob@example.com")["id"]
+    made, kept = (ann.json("tokens", "create", name, "--scopes", "read")["id"] for name in ("billing", "kept"))
+    with sqlite3.connect(ann.config.parent / "var" / "gateway.db") as database:  # as if bob had made it
+        database.execute("UPDATE admin_tokens SET created_by = ? WHERE id = ?", (f"user:{bob}", made))
+    database.close()
+    result = ann.run("users", *(word.replace("~", "bob@example.com") for word in words))
+    assert result.exit_code == 0
+    ended = f"gateway: admin tokens that bob@example.com had made have ended: billing ({made})\n"
+    assert ended in result.stderr and kept not in result.stderr
+    assert {token["id"]: token["state"] for token in ann.json("tokens", "list")} == {made: "revoked", kept: "active"}

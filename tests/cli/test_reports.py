@@ -15,6 +15,7 @@ from gateway.amounts import NANO
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.errors.attempt_answer import AttemptAnswer
+from gateway.ids import Ids
 from gateway.ledger.price_tables import store_prices
 from gateway.store import Store
 from tests.cli.conftest import Terminal, on_store
@@ -114,6 +115,15 @@ def test_call_is_shown_with_what_it_was_charged_for(history: Terminal) -> None:
     assert "in_text  5" in text
     assert document["answers"] == [] and "provider  code" not in text
     assert "There is no settled request 'nobody'" in history.refused("usage", "show", "nobody")
+
+
+def test_call_is_shown_by_the_id_that_its_client_saw(history: Terminal) -> None:
+    request_id = f"req_{4:032x}"
+    shown = Ids().completion_id(request_id)
+    for words in ((), ("--account", "acme")):
+        assert history.json("usage", "show", shown, *words)["request_id"] == request_id
+    history.ok("accounts", "refund", "acme", shown)
+    assert history.json("usage", "show", shown)["refunded"] == "0.000000005"
 
 
 def test_call_of_several_attempts_is_shown_with_what_each_answered(history: Terminal) -> None:

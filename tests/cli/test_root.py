@@ -7,18 +7,17 @@ import pytest
 import redis.exceptions
 from click.testing import CliRunner
 
-from gateway.accounts.accounts import Refused
 from gateway.cli.root import Root, explained
 from gateway.config.secret import SecretError
 from gateway.config.toml_reader import SettingsError, SettingsProblem
-from gateway.errors import StoreFate, StoreUnavailable
+from gateway.errors import NotFound, StoreFate, StoreUnavailable
 from gateway.store import StoreSetupError
 
 
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (Refused("no account 'a'"), "no account 'a'"),
+        (NotFound("no account 'a'"), "no account 'a'"),
         (StoreSetupError("no server found"), "no server found"),
         (SecretError("environment variable A is not set"), "environment variable A is not set"),
         (SettingsError([SettingsProblem("f.toml", "a.b", "missing")]), "f.toml: a.b: missing"),

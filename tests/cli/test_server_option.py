@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import re
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -14,20 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from gateway.admin import (
-    account_prices,
-    accounts,
-    invitations,
-    key_changes,
-    key_editor,
-    keys,
-    member_budgets,
-    member_keys,
-    memberships,
-    money,
-    personal_data,
-)
-from gateway.cli import cli, local_commands, remote_people, remote_session
+from gateway.cli import cli, root
 from gateway.testing.ports import free_ports
 
 from .admin_server import foreign_server
@@ -144,6 +131,7 @@ def test_commands_about_people_tokens_and_the_trail_are_the_same(ways: TwoWays) 
         assert ways.document(place, "tokens", "revoke", one["id"])["state"] == "revoked"
     for lists in (
         ("users", "list"),
+        ("users", "list", "--unproved"),
         ("users", "invitations"),
         ("audit-trail", "--limit", "5"),
         ("audit-trail", "--since", "1d", "--object", "account", "--account", "local1"),
@@ -163,13 +151,34 @@ def test_commands_about_people_tokens_and_the_trail_are_the_same(ways: TwoWays) 
         ways.same_refusal(*refused_words)
 
 
+def test_disabling_over_a_server_names_the_admin_tokens_that_end_with_it(ways: TwoWays) -> None:
+    """Also those that these tokens made; the list of tokens says who made each."""
+    ways.document("local1", "users", "create", "ann@example.com", "--operator")
+    ways.document("local1", "users", "create", "bob@example.com", "--operator")
+    bob = ways.document("local1", "users", "show", "bob@example.com")["id"]
+    made, child, kept = (
+        ways.document("local1", "tokens", "create", name, "--scopes", "read")["id"]
+        for name in ("made", "child", "kept")
+    )
+    with sqlite3.connect(ways.terminal.config.parent / "var" / "gateway.db") as database:
+        for maker, token in ((f"user:{bob}", made), (f"token:{made}", child)):
+            database.execute("UPDATE admin_tokens SET created_by = ? WHERE id = ?", (maker, token))
+    database.close()
+    result = ways.run("remote1", "users", "disable", "bob@example.com")
+    assert result.exit_code == 0, result.output
+    [line] = [line for line in result.stderr.splitlines() if "have ended" in line]
+    assert f"made ({made})" in line and f"child ({child})" in line and kept not in line
+    assert ways.run("remote1", "users", "enable", "bob@example.com").stderr == ""
+
+
+@pytest.mark.holds("cli.md#over-a-server-1")
 def test_every_command_works_over_a_server_or_says_why_not(tmp_path: Path) -> None:
     local = {name for name, options in _commands(cli) if "--server" not in options}
-    assert local == set(local_commands.REASONS)
+    assert local == set(root.REASONS)
     for name in local:
         result = CliRunner().invoke(cli, [*name.split(), "--server", "https://gw.test"], prog_name="gateway")
         assert result.exit_code == 2, name
-        assert f"`gateway {name}` takes no --server: {local_commands.REASONS[name]}" in result.stderr
+        assert f"`gateway {name}` takes no --server: {root.REASONS[name]}" in result.stderr
     for words in (
         ("audit", "--expect-accounts", "5"),
         ("audit", "--archive", __file__),
@@ -193,26 +202,6 @@ def _commands(group: click.Group, path: str = "") -> Iterator[tuple[str, set[str
             yield from _commands(command, f"{path}{name} ")
         elif command is not None:
             yield f"{path}{name}", {option for parameter in command.params for option in parameter.opts}
-
-
-def test_remote_services_have_the_parameters_of_the_local_ones() -> None:
-    for remote, *local in (
-        (remote_session.RemoteAccountAdmin, accounts.AccountAdmin),
-        (remote_session.RemoteAccountPrices, account_prices.AccountPrices),
-        (remote_session.RemoteMoney, money.MoneyAdmin),
-        (remote_session.RemoteKeys, key_editor.KeyEditor),
-        (remote_session.RemoteKeyChanges, key_changes.KeyChanges),
-        (remote_session.RemoteKeyAdmin, keys.KeyAdmin),
-        (remote_people.RemoteMemberships, memberships.Memberships),
-        (remote_people.RemoteMemberKeys, member_keys.MemberKeys),
-        (remote_people.RemoteMemberBudgets, member_budgets.MemberBudgets),
-        (remote_people.RemotePersonalData, personal_data.PersonalData),
-        (remote_people.RemoteInvitations, invitations.Invitations),
-    ):
-        for name, method in inspect.getmembers(remote, inspect.isfunction):
-            if not name.startswith("_"):
-                expected = inspect.signature(getattr(local[0], name)).parameters
-                assert list(inspect.signature(method).parameters) == list(expected), (remote, name)
 
 
 # What goes wrong ----------------------------------------------------------------------------------------------------
@@ -288,7 +277,7 @@ def test_option_on_the_command_line_goes_before_the_server_of_the_environment(te
 @pytest.mark.slow
 def test_remote_command_loads_no_sql() -> None:
     code = (
-        "import sys, gateway.cli.accounts, gateway.cli.keys, gateway.cli.users, gateway.cli.remote_people;"
+        "import sys, gateway.cli.accounts, gateway.cli.keys, gateway.cli.users, gateway.cli.admin_client;"
         "print({'sqlalchemy', 'alembic', 'aiohttp'} & set(sys.modules))"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"

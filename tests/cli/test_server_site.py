@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateway.accounts.keys import NewKey
-from gateway.admin.keys import KeyAdmin
+from gateway.accounts.key_record import CreatedKey
+from gateway.admin.keys import KeyService
 from gateway.admin_api.resources import imports
 from gateway.config.loader import load
 from gateway.database.address import address_of
@@ -149,6 +149,7 @@ def _stable(document: Any) -> Any:
     return json.loads(re.sub(r"(lag_seconds[\\\" :]*)[0-9.]+", r"\g<1>0", text))
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-5")
 @pytest.mark.slow
 def test_commands_about_imports_are_the_same(ways: TwoWays, tmp_path: Path) -> None:
     for place in ("local1", "remote1"):
@@ -180,17 +181,18 @@ def test_commands_about_imports_are_the_same(ways: TwoWays, tmp_path: Path) -> N
     assert (refused_keys.exit_code, "there is no file for new keys" in refused_keys.stderr) == (1, True)
 
 
+@pytest.mark.holds("cli/keys.md#gateway-import-keys-1")
 def test_keys_that_were_made_before_an_import_stopped_are_in_the_file(
     ways: TwoWays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create = KeyAdmin.create
+    create = KeyService.create
 
-    async def second_fails(self: KeyAdmin, *args: Any, **options: Any) -> NewKey:
+    async def second_fails(self: KeyService, *args: Any, **options: Any) -> CreatedKey:
         if options["name"] == "two":
             raise StoreUnavailable
         return await create(self, *args, **options)
 
-    monkeypatch.setattr(KeyAdmin, "create", second_fails)
+    monkeypatch.setattr(KeyService, "create", second_fails)
     for place in ("local1", "remote1"):
         ways.document(place, "accounts", "create", place)
         file, out = tmp_path / f"{place}.csv", tmp_path / f"{place}-new.csv"
@@ -203,6 +205,7 @@ def test_keys_that_were_made_before_an_import_stopped_are_in_the_file(
         assert re.fullmatch(rf"{place},one,{key['id']},sk-[\w-]+", made)
 
 
+@pytest.mark.holds("cli/keys.md#gateway-import-keys-1")
 def test_import_of_too_many_keys_for_a_request_says_what_to_do(
     ways: TwoWays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,3 +217,17 @@ def test_import_of_too_many_keys_for_a_request_says_what_to_do(
     assert (refused.exit_code, out.exists()) == (1, False)
     assert "keys.csv, line 3: from here on more than 1 keys are to be made; divide the file" in refused.stderr
     assert ways.document("local1", "import", "keys", str(file), "--out", str(out))["create"] == 2
+
+
+def test_links_of_many_users_and_keys_of_users_are_made_over_a_server(ways: TwoWays, tmp_path: Path) -> None:
+    for place in ("local1", "remote1"):
+        ways.document(place, "accounts", "create", place)
+        users, keys, out = (tmp_path / f"{place}-{name}.csv" for name in ("users", "keys", "new"))
+        users.write_text(f"email,account,budget\n{place}@example.com,{place},5\n")
+        ways.document(place, "import", "users", str(users))
+        assert ways.document(place, "users", "limit", f"{place}@example.com", place)["budget"] == "5"
+        keys.write_text(f"account,name,user\n{place},laptop,{place}@example.com\n")
+        assert ways.document(place, "import", "keys", str(keys), "--out", str(out))["create"] == 1
+        links = tmp_path / f"{place}-links.csv"
+        assert ways.document(place, "users", "links", "--from", str(users), "--out", str(links))["links"] == 1
+        assert f"{place}@example.com,,http" in links.read_text()

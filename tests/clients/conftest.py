@@ -1,9 +1,9 @@
 """One real gateway process for all clients, over an independent upstream and a scripted one.
 
 `served` has the address and a key; `poor_key` belongs to an account without money, `modest_key` to one whose calls
-get a lower output limit. Models on LiteLLM: words, record,
-tide, limited, broken, window and org/m:1. Models on the scripted upstream: scripted, vectors, pictures, voice, scribe,
-and closed, whose group nobody is in. Sharp edge: all tests share the gateway, so what one leaves enqueued the next
+get a lower output limit. Models on LiteLLM: words, record, tide, limited, broken, window and org/m:1. Models on the
+scripted upstream: scripted, native (with the Responses API), vectors, pictures, voice, scribe, and closed, whose group
+nobody is in. Sharp edge: all tests share the gateway, so what one leaves enqueued the next
 would get.
 """
 
@@ -12,12 +12,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from gateway.testing import RunningGateway, running_gateway
+from gateway.testing import RunningGateway, background_upstream, running_gateway
+from tests.polling import ENDS_WITHIN
+from tests.providers.messages_dialect import messages_chat
 
 from .independent import KEY, installed, proxy
+from .node_packages import folder_with_packages
 from .scripted import ScriptedUpstream
 
 CONFIG = """
@@ -30,6 +34,11 @@ api_key = "file:{key_file}"
 plugin = "openai"
 base_url = "{scripted}"
 forward_params = ["top_k"]
+
+[providers.native]
+plugin = "openai"
+base_url = "{scripted}"
+responses = true
 
 [groups.default]
 [groups.nobody]
@@ -72,6 +81,7 @@ def models() -> str:
         ("org/m:1", "independent", "up-words", "default"),
         ("scripted", "scripted", "up-scripted", "default"),
         ("closed", "scripted", "up-closed", "nobody"),
+        ("native", "native", "up-native", "default"),
     ]
     return (
         "".join(
@@ -132,4 +142,56 @@ def modest_key(served: RunningGateway) -> str:
 
 def _gateway(served: RunningGateway, *words: str) -> str:
     command = [sys.executable, "-m", "gateway", *words, "--config", str(served.config)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=ENDS_WITHIN).stdout
+
+
+DIALECTS = """
+[providers.scripted]
+plugin = "openai"
+base_url = "{scripted}"
+
+[providers.vendor]
+plugin = "anthropic"
+base_url = "{vendor}"
+
+[groups.default]
+[groups.nobody]
+
+[models.translated]
+provider = "scripted"
+model = "up-scripted"
+price = {{ input = 1, output = 2 }}
+retries = 0
+
+[models.native]
+provider = "vendor"
+model = "claude-sonnet-5"
+price = {{ input = 1, output = 2 }}
+
+[models.closed]
+provider = "scripted"
+groups = ["nobody"]
+price = {{ input = 1, output = 2 }}
+"""
+
+
+@pytest.fixture(scope="session")
+def node_folder(pytestconfig: pytest.Config) -> Path:
+    """The scenes for Node.js beside their installed packages."""
+    return folder_with_packages(pytestconfig)
+
+
+@pytest.fixture(scope="session")
+def dialects(scripted_server: ScriptedUpstream) -> Iterator[RunningGateway]:
+    """A gateway over the scripted upstream and one of Anthropic's dialect."""
+    with background_upstream(messages_chat) as vendor:
+        config = DIALECTS.format(scripted=scripted_server.base_url, vendor=vendor)
+        with running_gateway(config, workers=1) as gateway:
+            yield gateway
+
+
+@pytest.fixture(scope="session")
+def dialects_poor_key(dialects: RunningGateway) -> str:
+    """A key of it whose account cannot pay for anything."""
+    _gateway(dialects, "accounts", "create", "poor", "--balance", "0.000000001")
+    return _gateway(dialects, "keys", "create", "poor").strip()

@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from gateway.testing import RunningGateway
+from tests.polling import ENDS_WITHIN
 
 from .independent import SENTENCE
 from .scripted import BROKEN_STREAM, ScriptedUpstream
@@ -23,7 +24,7 @@ PARTIAL_FILE = 18  # curl's exit code for a body that ended before its end
 def curl(served: RunningGateway, path: str, *options: str) -> subprocess.CompletedProcess[str]:
     """Run curl on a path under /v1 with a good key."""
     command = ["curl", "-sN", served.base_url + path, "-H", f"Authorization: Bearer {served.api_key}", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, capture_output=True, text=True, timeout=ENDS_WITHIN)
 
 
 def body(model: str, *, stream: bool) -> list[str]:
@@ -68,7 +69,7 @@ def test_large_body_that_waits_for_a_continue_is_served(served: RunningGateway) 
         input=json.dumps(document),
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=ENDS_WITHIN,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["choices"][0]["message"]["content"] == SENTENCE

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.testing import Reply, RunningGateway
+from tests.polling import ENDS_WITHIN
 
 from .independent import RECORD, SENTENCE
 from .scripted import TIDE_ANSWER, ScriptedUpstream, completion
@@ -42,7 +43,7 @@ class LLM:
         """Run `llm …`, whatever comes of it."""
         command = [sys.executable, "-m", "llm", *words]
         return subprocess.run(
-            command, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+            command, env=self.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ENDS_WITHIN
         )
 
     def ok(self, *words: str) -> str:

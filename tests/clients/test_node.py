@@ -7,11 +7,8 @@ streamed tool calls and reasoning come from the scripted upstream, everything el
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +17,8 @@ from typing import Any
 import pytest
 
 from gateway.testing import Reply, RunningGateway
-from gateway.testing.openai_dialect import PIXEL, SOUNDS
+from gateway.testing.openai_dialect import AUDIO, PIXEL
+from tests.polling import ENDS_WITHIN
 
 from .independent import ARGUMENTS, RECORD, SENTENCE
 from .scripted import (
@@ -37,37 +35,7 @@ from .scripted import (
 
 pytestmark = pytest.mark.clients
 
-SOURCES = Path(__file__).parent / "node"
-INSTALL_WITHIN = 300.0  # seconds; measured 4
-UNREACHABLE = ("ENOTFOUND", "ECONNREFUSED", "ECONNRESET", "ETIMEDOUT", "EAI_AGAIN", "ENETUNREACH")
-
 Play = Callable[[str, str], Any]
-
-
-@pytest.fixture(scope="session")
-def node_folder(pytestconfig: pytest.Config) -> Path:
-    """The scenes beside their installed packages."""
-    if not (shutil.which("node") and shutil.which("npm")):
-        pytest.skip("Node.js and npm are not installed")
-    version = hashlib.sha256((SOURCES / "package.json").read_bytes()).hexdigest()[:12]
-    cache = pytestconfig.cache.mkdir("node")
-    folder = cache / version
-    with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        shutil.copytree(SOURCES, folder, dirs_exist_ok=True)
-        if not (folder / "installed").exists():
-            install(folder)
-    return folder
-
-
-def install(folder: Path) -> None:
-    """`npm install`; skips when no registry answers and fails for any other reason."""
-    command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_WITHIN)
-    if done.returncode and any(code in done.stderr for code in UNREACHABLE):
-        pytest.skip(f"npm's registry cannot be reached: {done.stderr.strip().splitlines()[0]}")
-    assert done.returncode == 0, done.stderr
-    (folder / "installed").touch()
 
 
 @pytest.fixture
@@ -77,7 +45,9 @@ def play(served: RunningGateway, node_folder: Path) -> Play:
 
     def run(program: str, scene: str) -> Any:
         command = ["node", f"{program}.mjs", scene]
-        done = subprocess.run(command, cwd=node_folder, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(
+            command, cwd=node_folder, env=environment, capture_output=True, text=True, timeout=ENDS_WITHIN
+        )
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -136,6 +106,21 @@ def test_openai_broken_stream_raises_after_the_delivered_text(play: Play, script
     scripted.enqueue(BROKEN_STREAM)
     seen = play("openai", "broken")
     assert (seen["class"], seen["said"], seen["code"]) == ("APIError", "Hello", "upstream_error")
+
+
+def test_openai_responses_whole_and_streamed(play: Play, scripted: ScriptedUpstream) -> None:
+    scripted.enqueue(Reply.json(completion({"content": "Four."})), TIDE_STREAM)
+    seen = play("openai", "responses")
+    assert (seen["output_text"], seen["status"], seen["usage"]["output_tokens"]) == ("Four.", "completed", 9)
+    assert seen["calls"] == [["call_1", '{"port": "Brest"}'], ["call_2", '{"port": "Cork"}']]
+
+
+def test_openai_broken_response_never_completes(play: Play, scripted: ScriptedUpstream) -> None:
+    scripted.enqueue(BROKEN_STREAM)
+    seen = play("openai", "broken_responses")
+    assert seen["types"][-1] == "response.failed"
+    assert "response.completed" not in seen["types"]
+    assert seen["class"]
 
 
 def test_openai_closing_a_stream_cancels_the_upstream(play: Play, scripted: ScriptedUpstream) -> None:
@@ -217,6 +202,6 @@ def test_ai_sdk_gets_vectors_and_images(play: Play) -> None:
 
 
 def test_ai_sdk_synthesizes_and_transcribes(play: Play) -> None:
-    assert play("ai_sdk", "speech") == {"length": len(SOUNDS["mp3"]), "mediaType": "audio/mpeg"}
+    assert play("ai_sdk", "speech") == {"length": len(AUDIO["mp3"]), "mediaType": "audio/mpeg"}
     heard = play("ai_sdk", "transcript")
     assert heard["text"] == "I heard 412 bytes"

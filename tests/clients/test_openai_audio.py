@@ -16,7 +16,7 @@ import pytest
 from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAI
 
 from gateway.testing import Reply, RunningGateway
-from gateway.testing.openai_dialect import SOUNDS
+from gateway.testing.openai_dialect import AUDIO
 
 from .scripted import ScriptedUpstream
 
@@ -44,14 +44,14 @@ def recording(seconds: float = 2.0) -> tuple[str, bytes]:
 @pytest.mark.parametrize("format", ["mp3", "opus", "aac", "flac", "wav", "pcm"])
 def test_speech_is_returned_in_every_format(client: OpenAI, scripted: ScriptedUpstream, format: Any) -> None:
     answer = client.audio.speech.create(**VERSE, response_format=format)
-    assert answer.content == SOUNDS[format]
+    assert answer.content == AUDIO[format]
     assert scripted.seen[0].headers["accept"] == "*/*"
 
 
 def test_speech_streams_to_a_file(client: OpenAI, tmp_path: Path) -> None:
     with client.audio.speech.with_streaming_response.create(**VERSE) as answer:
         answer.stream_to_file(tmp_path / "verse.mp3")
-    assert (tmp_path / "verse.mp3").read_bytes() == SOUNDS["mp3"]
+    assert (tmp_path / "verse.mp3").read_bytes() == AUDIO["mp3"]
 
 
 def test_speech_is_returned_as_events(client: OpenAI) -> None:
@@ -59,12 +59,12 @@ def test_speech_is_returned_as_events(client: OpenAI) -> None:
         **VERSE, response_format="pcm", stream_format="sse"
     ) as answer:
         events = [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]
-    assert b"".join(b64decode(event["audio"]) for event in events[:-1]) == SOUNDS["pcm"]
+    assert b"".join(b64decode(event["audio"]) for event in events[:-1]) == AUDIO["pcm"]
     assert events[-1]["usage"]["total_tokens"] == 56
 
 
 def test_broken_speech_raises(client: OpenAI, scripted: ScriptedUpstream) -> None:
-    scripted.enqueue(Reply(headers={"Content-Type": "audio/mpeg"}, frames=[SOUNDS["mp3"]], end="cut"))
+    scripted.enqueue(Reply(headers={"Content-Type": "audio/mpeg"}, frames=[AUDIO["mp3"]], end="cut"))
     with pytest.raises(openai.APIConnectionError):
         client.audio.speech.create(**VERSE)
 
@@ -143,4 +143,4 @@ def test_async_client_synthesizes_and_transcribes(served: RunningGateway) -> Non
             heard = await client.audio.transcriptions.create(model="scribe", file=recording())
             return spoken.content, heard.text
 
-    assert asyncio.run(both()) == (SOUNDS["mp3"], "I heard 64044 bytes")
+    assert asyncio.run(both()) == (AUDIO["mp3"], "I heard 64044 bytes")

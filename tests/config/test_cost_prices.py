@@ -36,6 +36,7 @@ def test_each_target_has_its_own_cost_price() -> None:
     assert [price.output for price in alone.targets[0].costs] == [2 * NANO]
 
 
+@pytest.mark.holds("prices.md#cost-prices-1")
 @pytest.mark.parametrize(
     ("model", "problem"),
     [

@@ -43,6 +43,7 @@ def fault_of(proxy: str, *, more: str = "") -> str:
 # URLs ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-3")
 @pytest.mark.parametrize(
     ("text", "url", "authorization"),
     [
@@ -151,6 +152,7 @@ def test_option_for_all_credentials_is_refused_in_a_single_one(key: str) -> None
 # References ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-4")
 def test_url_comes_from_a_variable_or_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     expected = Proxy("https://proxy.example:3128", basic("u:word"))
     monkeypatch.setenv("CORPORATE_PROXY", "https://u:word@proxy.example:3128")
@@ -184,6 +186,7 @@ def test_reference_to_an_invalid_url_is_named_without_its_text(
 # The environment -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-5")
 def test_environment_sets_a_proxy_per_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ProxySetting.parse("env").resolve() == Proxies()
     monkeypatch.setenv("HTTPS_PROXY", "http://u:word@secure.example:3128")
@@ -201,6 +204,7 @@ def test_invalid_proxy_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "canary" not in str(caught.value)
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-5")
 @pytest.mark.parametrize(
     ("no_proxy", "host", "port", "direct"),
     [

@@ -41,6 +41,7 @@ def price_of(name: str) -> Price:
     return Catalog.build(settings_of(name)).models["m"].price
 
 
+@pytest.mark.holds("prices.md#public-prices-by-name-1")
 def test_public_price_name_sets_the_public_price() -> None:
     price = price_of("openai/gpt-5-mini")
     assert price.cost(Usage(in_text=1_000_000)) == 250_000_000
@@ -49,6 +50,7 @@ def test_public_price_name_sets_the_public_price() -> None:
     assert price.cost(Usage(out_text=1_000_000), service_tier="flex") == 1_000_000_000
 
 
+@pytest.mark.holds("prices.md#public-prices-by-name-2")
 def test_public_price_name_can_be_pinned_to_a_month() -> None:
     assert price_of("openai/gpt-5-mini@2026-11") == price_of("openai/gpt-5-mini")
 
@@ -65,6 +67,7 @@ def test_announced_price_applies_from_its_date() -> None:
     assert later.version.endswith("@2026-12-01")
 
 
+@pytest.mark.holds("prices.md#public-prices-by-name-2")
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -80,6 +83,7 @@ def test_unknown_price_name_is_an_error_that_suggests_the_nearest(name: str, rea
     assert fault.startswith(f"gateway.toml: models.m.price: {reason}")
 
 
+@pytest.mark.holds("prices.md#public-prices-by-name-1")
 def test_every_public_price_can_be_served_and_charges() -> None:
     for name in PUBLIC:
         [*prices] = settings_of(name, endpoints=[]).models["m"].price or ()
@@ -99,6 +103,7 @@ def test_amounts_have_at_most_nine_places() -> None:
     assert not re.search(r"= \d+\.\d{10}", text)
 
 
+@pytest.mark.holds("prices.md#public-prices-by-name-3")
 def test_table_names_its_source_licence_and_date() -> None:
     for name in table_names():
         head = (FOLDER / f"{name}.toml").read_text(encoding="utf-8").split("\n\n")[0]
@@ -146,6 +151,7 @@ def variant(tier: str, start: date | None = None, **prices: Any) -> Any:
 TEXT = {"input_mtok": 2, "output_mtok": 10}
 
 
+@pytest.mark.holds("prices.md#public-prices-by-name-3")
 @pytest.mark.parametrize(
     ("name", "prices", "variants"),
     [
@@ -199,6 +205,7 @@ def test_generator_knows_the_price_of_cached_audio() -> None:
     assert "audio_input = 3, cached_audio_input = 0.3" in line
 
 
+@pytest.mark.holds("prices.md#public-prices-by-name-3")
 def test_no_faster_tier_is_cheaper_in_the_table() -> None:
     factors = {
         (name, tier): factor
@@ -210,6 +217,7 @@ def test_no_faster_tier_is_cheaper_in_the_table() -> None:
     assert {key: factor for key, factor in factors.items() if factor < 1} == {}
 
 
+@pytest.mark.holds("prices.md#public-prices-by-name-3")
 def test_audio_and_image_models_of_the_table_have_a_price_of_their_kind() -> None:
     sounds = {"audio_input", "audio_output", "per_second_in", "per_character"}
     for name, table in TABLES:
@@ -220,6 +228,7 @@ def test_audio_and_image_models_of_the_table_have_a_price_of_their_kind() -> Non
             assert sounds & table.keys(), name
 
 
+@pytest.mark.holds("prices.md#public-prices-by-name-3")
 @pytest.mark.parametrize("name", ["openai/gpt-4o-audio-preview", "deepseek/deepseek-chat", "deepseek/deepseek-v3.2"])
 def test_rows_that_no_source_supports_are_gone(name: str) -> None:
     assert name not in PUBLIC
@@ -258,6 +267,7 @@ def test_errors_in_a_list_of_prices_are_named(price: Any, fault: str) -> None:
     assert found.startswith(f"gateway.toml: models.m.{fault}")
 
 
+@pytest.mark.holds("prices.md#prices-that-change-2")
 def test_prices_in_two_currencies_are_an_error() -> None:
     models = {
         "a": {"provider": "p", "price": "openai/gpt-5"},

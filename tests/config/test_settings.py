@@ -77,6 +77,7 @@ def test_group_default_exists_without_configuration() -> None:
     assert settings_of("").groups["default"].rpm is None
 
 
+@pytest.mark.holds("prices.md#prices-1")
 def test_amounts_are_exact_nano_units() -> None:
     price = settings_of(GOOD).models["gpt-5-mini"].price
     assert price is not None
@@ -216,10 +217,21 @@ FAULTS = [
     ("[server]\nport = 70000", "server.port: expected int <= 65535"),
     ("[server]\nport = 80.5", "server.port: expected int, got float"),
     ("[server]\nworkers = true", "server.workers: expected int, got bool"),
-    ("[server]\nkeepalive_timeout = inf", "server.keepalive_timeout: expected float <= 86400.0"),
-    ("[server]\nkeepalive_timeout = nan", "server.keepalive_timeout: expected float > 0.0"),
+    ("[server.limits]\nkeepalive_timeout = inf", "server.limits.keepalive_timeout: expected float <= 86400.0"),
+    ("[server.limits]\nkeepalive_timeout = nan", "server.limits.keepalive_timeout: expected float > 0.0"),
     ("[server]\nunknown_params = 'keep'", 'server.unknown_params: expected one of "forward", "drop", "reject"'),
-    ("[server]\nunknown_model_status = 402", "server.unknown_model_status: expected one of 403, 404"),
+    ("[server.limits]\nunknown_model_status = 402", "server.limits.unknown_model_status: expected one of 403, 404"),
+    ("[server]\nmax_json_body = 9", "server.max_json_body: belongs to [server.limits]"),
+    ("[server.limits]\nworkers = 2", "server.limits.workers: belongs to [server]"),
+    ("[server]\nmax_body = 9", 'server.max_body: unknown key; nearest: "limits.max_bodies"'),
+    ("[server.limits]\nmax_body = 9", 'server.limits.max_body: unknown key; nearest: "max_bodies"'),
+    ("[server]\nidle_timeout = 5", 'server.idle_timeout: unknown key; nearest: "limits.write_timeout"'),
+    ("[server]\ncost_header = true", 'server.cost_header: unknown key; nearest: "response_headers"'),
+    ("[server]\nlimits = 1", "server.limits: expected a table, got an integer"),
+    ("[server.limits]\nmax_bodies = 2048", "server.limits.max_bodies: it is smaller than max_account_bodies"),
+    ("[server]\ndebug_headers = true", 'server.debug_headers: unknown key; nearest: "response_headers"'),
+    ("[server]\nresponse_headers = ['price']", "server.response_headers[0]: expected one of"),
+    ("[server]\nresponse_headers = 'cost'", "server.response_headers: expected array, got str"),
     ("server = 1", "server: expected a table, got an integer"),
     ("[metrics]\nport = 8080", "metrics.port: port 8080 is [server]'s already"),
     ("[console]\nport = 8080", "console.port: port 8080 is [server]'s already"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AsyncExitStack
 from html import unescape
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import aiohttp
 from yarl import URL
 
-from gateway.admin.actor import command_line
-from gateway.admin.services import AdminServices
-from gateway.admin.sessions import NewSession
-from gateway.admin.sign_in import Client
+from gateway.admin.actor import Actor, command_line
 from gateway.admin.user_rows import User
 from gateway.console.site import Site
+from gateway.people.proofs import set_proved
+from gateway.people.sessions import NewSession
+from gateway.people.sign_in import Client
+from gateway.services.services import AdminServices
 from tests.admin_api.workers import MadeUpWorkers
 
 ROOT = command_line("root")
@@ -26,7 +27,20 @@ XSRF = r'name="xsrf" value="([^"]+)"'
 
 STEP = r'name="step" value="([^"]+)"'
 
+SHOWN = r'name="shown_email" value="([^"]+)"'
+FORM = re.compile(r'<form [^>]*action="([^"]*)"[^>]*>(.*?)</form>', re.DOTALL)
+
 TAG = re.compile(r"<(script|style|head)\b.*?</\1>|<[^>]*>", re.DOTALL)
+
+
+#: White space counts in these, and only there.
+VERBATIM = re.compile(r"(<(?:pre|textarea|script)\b.*?</(?:pre|textarea|script)>|=\"[^\"]*\")", re.DOTALL)
+#: White space before these means nothing.
+BLOCK = re.compile(r"(?<=>)\s*\n\s*(?=</?(?:td|th|tr|thead|tbody|table|dt|dd|dl|li|ul|ol|option|select)\b)")
+
+
+def _joined(html: str) -> str:
+    return re.sub(r"\s*\n\s*", " ", BLOCK.sub("", html))
 
 
 class Shown:
@@ -40,8 +54,11 @@ class Shown:
 
     @property
     def html(self) -> str:
-        """The body as text."""
-        return self.body.decode()
+        """The body as text; the lines of a page are joined as a browser does, so tests do not depend on them."""
+        text = self.body.decode()
+        if not self.headers.get("Content-Type", "").startswith("text/html"):
+            return text
+        return "".join(part if at % 2 else _joined(part) for at, part in enumerate(VERBATIM.split(text)))
 
     @property
     def text(self) -> str:
@@ -54,10 +71,17 @@ class Shown:
         assert found is not None, pattern
         return unescape(found[1])
 
-    def hidden(self) -> dict[str, str]:
-        """The XSRF token of the forms, and the step of a sign-in if one is under way."""
+    def hidden(self, action: str = "") -> dict[str, str]:
+        """The XSRF token of the forms, and the step of a sign-in if one is under way.
+
+        `action`: the path of a form, for the address of the user that it is about.
+        """
         step = re.search(STEP, self.html)
-        return {"xsrf": self.found(XSRF), **({"step": step[1]} if step is not None else {})}
+        fields = {"xsrf": self.found(XSRF), **({"step": step[1]} if step is not None else {})}
+        for path, form in FORM.findall(self.html) if action else ():
+            if path.endswith(action) and (shown := re.search(SHOWN, form)) is not None:
+                fields["shown_email"] = unescape(shown[1])
+        return fields
 
     @property
     def location(self) -> str:
@@ -108,7 +132,7 @@ class Browser:
     async def post(self, path: str, status: int = 303, *, page: str = "", **form: Any) -> Shown:
         """Send a form of a page (by default of the first page that has one), with its XSRF token and its step."""
         opened = await self.get(page or "/profile")
-        shown = await self.ask("POST", path, {**opened.hidden(), **form})
+        shown = await self.ask("POST", path, {**opened.hidden(path), **form})
         assert shown.status == status, (shown.status, shown.text)
         return shown
 
@@ -144,10 +168,27 @@ class Console:
         session = await self._stack.enter_async_context(aiohttp.ClientSession(cookie_jar=jar))
         return Browser(session, self.url, self.site.root_path)
 
-    async def user(self, email: str, *, role: Any = "none", password: str = "", **memberships: Any) -> User:
-        """A new user with these roles by account."""
+    async def ask_api(
+        self, scopes: Collection[str], method: str, path: str, body: Any = None, *, account: str | None = None
+    ) -> tuple[int, Any]:
+        """The status and document of the admin API for a new token with these scopes."""
+        people = await self.services.people()
+        token = await people.tokens.create(ROOT, "a program", sorted(scopes), account=account)
+        headers = {"Authorization": f"Bearer {token.text}"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, f"{self.url}/admin/v1{path}", json=body, headers=headers) as answer,
+        ):
+            return answer.status, await answer.json()
+
+    async def user(
+        self, email: str, *, role: Any = "none", password: str = "", is_proved: bool = True, **memberships: Any
+    ) -> User:
+        """A new user with these roles by account; their address is proved unless the test says otherwise."""
         people = await self.services.people()
         user = await people.users.create(ROOT, email, role=role)
+        if is_proved:
+            await people.transactions.write(set_proved, user.id, "mail")
         for account, role_there in memberships.items():
             await people.memberships.set(ROOT, user.id, account, role_there)
         if password:
@@ -164,6 +205,10 @@ class Console:
         browser = await self.browser()
         browser.use_session(session)
         return browser
+
+    async def actor_in(self, browser: Browser) -> Actor:
+        """Who is signed in there, as one who acts."""
+        return (await (await self.services.people()).sessions.authenticate(browser.cookies["gateway-session"])).actor
 
     async def as_(self, name: str = "ann", **rest: Any) -> Browser:
         """A new browser of a new user."""

@@ -56,6 +56,7 @@ class IdentityProvider:
         self.away: set[str] = set()  # paths that answer 503
         self.go_on = asyncio.Event()  # requests wait for it
         self.go_on.set()
+        self.others: list[IdentityProvider] = []  # of the same console
 
     def token(self, request: dict[str, str]) -> str:
         """The ID token of a sign-in."""

@@ -14,8 +14,8 @@ import pytest
 
 from gateway.admin.audit_trail import AuditFilter
 from tests.console.client import ROOT, Browser, Console, Shown
-from tests.console.conftest import MODELS
 from tests.console.identity_provider import SECRET, IdentityProvider, identity_provider
+from tests.console.opening import MODELS
 
 World = tuple[Console, IdentityProvider]
 OpenWorld = Callable[..., AbstractAsyncContextManager[World]]
@@ -45,6 +45,7 @@ def oidc_world(console: Any, monkeypatch: pytest.MonkeyPatch) -> OpenWorld:
     async def opened(**settings: Any) -> AsyncIterator[World]:
         async with AsyncExitStack() as stack:
             corp, rival = [await stack.enter_async_context(identity_provider()) for _ in range(2)]
+            corp.others.append(rival)
             tables = TABLE.format(name="corp", issuer=corp.issuer, label="Corp")
             tables += TABLE.format(name="rival", issuer=rival.issuer, label="Rival")
             yield await stack.enter_async_context(console(models=MODELS + tables, **settings)), corp

@@ -6,13 +6,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.admin.invitations import PATH as INVITATION
-from gateway.admin.sign_in_links import PATH as LINK
-from gateway.admin.sign_ups import PATH as CONFIRM
-from gateway.admin.sign_ups import insert_sign_up
 from gateway.admin.user_rows import User
 from gateway.billing.usage import Usage
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
+from gateway.people.invitations import PATH as INVITATION
+from gateway.people.sign_in_links import PATH as LINK
+from gateway.people.sign_ups import PATH as CONFIRM
+from gateway.people.sign_ups import insert_sign_up
 from tests.console.client import ROOT, Browser, Console
 from tests.console.history import ago, calls
 from tests.console.sights import PRICE
@@ -20,7 +20,7 @@ from tests.console.sights import PRICE
 #: What a form has, where an empty one would find nothing.
 FORMS = {
     "/site/users/{user}/memberships/end": {"account": "acme"},
-    "/site/models/probe": {"provider": "fake", "credential": "0", "model": "fake-chat"},
+    "/site/models/probe": {"provider": "fake", "credential": "1", "model": "fake-chat"},
 }
 
 
@@ -45,7 +45,7 @@ class Samples:
             self._users[reader] = await self._console.user(f"{reader}@example.com", **rights)
         return self._users[reader]
 
-    async def of(self, route: Route, user: User | None) -> Sample:
+    async def of(self, route: PageRoute, user: User | None) -> Sample:
         """A request by a user about objects that they may see, as far as they may see the account."""
         path = route.path.format(**{name: await getattr(self, f"_{name}")(user) for name in route.parameters})
         if route.path not in (LINK, INVITATION, CONFIRM):
@@ -85,6 +85,13 @@ class Samples:
         people = await self._console.services.people()
         self._made += 1
         made = await people.invitations.to_account(ROOT, f"new{self._made}@example.com", "acme", "member")
+        return made.invitation.id
+
+    async def _own_invitation(self, user: User | None) -> str:
+        """One that the user may accept."""
+        people, email = await self._console.services.people(), user.email if user is not None else "x@example.com"
+        account = "other" if user is not None and "acme" in user.accounts else "acme"
+        made = await people.invitations.to_account(ROOT, email, account, "owner")
         return made.invitation.id
 
     async def _running(self, user: User | None) -> str:

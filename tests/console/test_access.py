@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.console.audience import OF_ACCOUNTS, Audience
-from gateway.console.route import Route, Router
+from gateway.console.route import PageRoute, PageRouter
 from gateway.console.table import ROUTES
 from tests.console.client import ROOT, Browser
 from tests.console.samples import Sample, Samples, browser_of
@@ -38,6 +38,7 @@ AUDIENCES: dict[str, Audience] = {
     "GET /profile/second-factor": "signed_in",
     "POST /profile/second-factor": "signed_in",
     "POST /profile/second-factor/off": "signed_in",
+    "POST /profile/invitations/{own_invitation}": "signed_in",
     "POST /profile/identities": "signed_in",
     "POST /profile/identities/end": "signed_in",
     "POST /profile/sessions/{session}/end": "signed_in",
@@ -82,6 +83,8 @@ AUDIENCES: dict[str, Audience] = {
     "GET /site/audit": "viewer",
     "POST /site/audit": "operator",
     "GET /site/audit-trail": "viewer",
+    "GET /site/superseded": "viewer",
+    "POST /site/superseded": "operator",
     "GET /site/accounts": "viewer",
     "GET /site/new-account": "operator",
     "POST /site/new-account": "operator",
@@ -101,6 +104,7 @@ AUDIENCES: dict[str, Audience] = {
     "GET /site/import": "operator",
     "POST /site/import": "operator",
     "POST /site/import/confirm": "operator",
+    "POST /site/import/links": "operator",
     "GET /site/models": "viewer",
     "POST /site/models/probe": "operator",
     "GET /site/configuration": "viewer",
@@ -118,6 +122,7 @@ AUDIENCES: dict[str, Audience] = {
     "GET /site/users/{user}": "viewer",
     "POST /site/users/{user}/name": "operator",
     "POST /site/users/{user}/role": "operator",
+    "POST /site/users/{user}/prove": "operator",
     "POST /site/users/{user}/second-factor/off": "operator",
     "POST /site/users/{user}/identities/end": "operator",
     "POST /site/users/{user}/memberships": "operator",
@@ -150,7 +155,7 @@ READERS = {
 }
 
 
-def verdict(route: Route, reader: str) -> str:
+def verdict(route: PageRoute, reader: str) -> str:
     """`in`, or why not: sign_in, 403, 404."""
     if ("w" if route.writes else "r") in RIGHTS[route.audience].get(reader, ""):
         return "in"
@@ -159,10 +164,12 @@ def verdict(route: Route, reader: str) -> str:
     return "404" if route.audience in OF_ACCOUNTS and reader not in SEES_ACCOUNT else "403"
 
 
+@pytest.mark.holds("security.md#accounts-and-sessions-2")
 def test_each_route_has_the_audience_that_was_decided() -> None:
     assert {f"{route.method} {route.path}": route.audience for route in ROUTES} == AUDIENCES
 
 
+@pytest.mark.holds("security.md#accounts-and-sessions-2")
 @pytest.mark.slow
 @pytest.mark.parametrize("reader", ["stranger", *READERS])
 async def test_each_reader_gets_the_verdict_of_the_audience_on_every_route(console, reader: str) -> None:
@@ -177,7 +184,7 @@ async def test_each_reader_gets_the_verdict_of_the_audience_on_every_route(conso
             assert await result(browser, route, sample) == verdict(route, reader), f"{route.method} {route.path}"
 
 
-async def result(browser: Browser, route: Route, sample: Sample) -> str:
+async def result(browser: Browser, route: PageRoute, sample: Sample) -> str:
     """As `verdict`, from the answer."""
     form, is_known = None, "gateway-session" in browser.cookies
     if route.writes:
@@ -201,6 +208,7 @@ async def test_objects_of_other_accounts_look_like_none(console) -> None:
         assert texts[0].partition("Request")[0] == texts[1].partition("Request")[0]
 
 
+@pytest.mark.holds("console.md#security-8", "security.md#accounts-and-sessions-1")
 @pytest.mark.slow
 async def test_ids_of_another_account_are_not_found_on_any_route_of_the_own_one(console) -> None:
     """The ids are real ones of the account acme; the reader owns the account other, whose name is in the path."""
@@ -235,6 +243,7 @@ async def test_operator_gets_no_page_of_an_account_that_is_not_there(console) ->
         assert (await operator.ask("GET", "/accounts/acme")).status == 200
 
 
+@pytest.mark.holds("security.md#accounts-and-sessions-3")
 async def test_membership_that_ends_shuts_the_pages_of_the_account_at_once(console) -> None:
     async with console() as c:
         user = await c.user("ann@example.com", acme="member")
@@ -254,13 +263,13 @@ def test_table_with_a_faulty_entry_is_refused() -> None:
     async def of_account(visit, account: str) -> None:
         raise NotImplementedError
 
-    good = Route(method="GET", path="/a/{account}", audience="member", function=of_account)
-    Router([good])
+    good = PageRoute(method="GET", path="/a/{account}", audience="member", function=of_account)
+    PageRouter([good])
     for bad in (
         [good, good],
-        [Route(method="GET", path="/a", audience="member", function=page)],
-        [Route(method="GET", path="/a", audience="public", function=of_account)],
-        [Route(method="GET", path="/a", audience="public", function=page, form=page)],
+        [PageRoute(method="GET", path="/a", audience="member", function=page)],
+        [PageRoute(method="GET", path="/a", audience="public", function=of_account)],
+        [PageRoute(method="GET", path="/a", audience="public", function=page, form=page)],
     ):
         with pytest.raises(ValueError):
-            Router(bad)
+            PageRouter(bad)

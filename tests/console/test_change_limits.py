@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.console import change_limits
+from gateway.console import site
 
 KEYS = "/accounts/acme/keys"
 
@@ -14,10 +14,11 @@ KEYS = "/accounts/acme/keys"
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> int:
     """The number of changes that a person makes."""
-    monkeypatch.setattr(change_limits, "MOST", 3)
+    monkeypatch.setattr(site, "MOST_CHANGES", 3)
     return 3
 
 
+@pytest.mark.holds("console.md#security-11", "security.md#shares-2")
 async def test_member_makes_a_limited_number_of_keys_and_revokes_any(console: Any, few: int) -> None:
     async with console() as c:
         ann, ben = await c.as_("ann", acme="member"), await c.as_("ben", acme="owner")
@@ -34,9 +35,10 @@ async def test_member_makes_a_limited_number_of_keys_and_revokes_any(console: An
         assert len(await keys(c)) == few + 1
 
 
+@pytest.mark.holds("console.md#security-11")
 async def test_changes_can_go_on_after_some_minutes(console: Any, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
-    monkeypatch.setattr("gateway.http_server.window_counts.monotonic", lambda: now[0])
+    monkeypatch.setattr("gateway.web.window_counts.monotonic", lambda: now[0])
     async with console() as c:
         ann = await c.as_("ann", acme="owner")
         for _ in range(few):
@@ -48,6 +50,7 @@ async def test_changes_can_go_on_after_some_minutes(console: Any, few: int, monk
         assert "Eve" in (await ann.get("/profile")).html
 
 
+@pytest.mark.holds("console.md#security-11")
 async def test_operators_make_any_number_of_changes(console: Any, few: int) -> None:
     async with console() as c:
         root = await c.as_("root", role="operator", acme="owner")

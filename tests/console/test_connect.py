@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from gateway.admin.found_providers import find_providers
-from gateway.admin.known_providers import VENDORS
 from gateway.config.loader import load
+from gateway.setup.found_providers import find_providers
+from gateway.setup.known_providers import VENDORS
 from tests.configuration_files import OWN_KEY
 
 
@@ -58,6 +58,7 @@ async def test_page_with_nothing_new_says_so(console, tmp_path: Path) -> None:
     assert "Nothing new was found" in page.text and "Save the file" not in page.text
 
 
+@pytest.mark.holds("console.md#what-operators-do-4")
 async def test_page_of_a_gateway_without_a_file_says_how_to_begin(console) -> None:
     page = await shown(console, None)
     assert (

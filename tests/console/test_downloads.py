@@ -16,10 +16,10 @@ import aiohttp
 import pytest
 
 from benchmarks.micro_reports import Site, fill
-from gateway.admin import call_lists
 from gateway.console.pages import account as account_pages
 from gateway.history.call_pages import read_calls
-from gateway.http_server.piecewise import MOST_OF_ONE
+from gateway.reports import call_lists
+from gateway.web.piecewise import MOST_OF_ONE
 from tests.console.client import Browser, Console
 from tests.console.history import ago, calls
 from tests.polling import until
@@ -93,11 +93,11 @@ async def test_other_pages_are_answered_while_a_long_file_is_sent(console: Any, 
         owner, other = await big(c), await c.as_("other", acme="member")
         counting = asyncio.create_task(pages.count_turns())
         async with owner.session.get(f"{owner.url}{FILE}") as answer:
-            rows = (await answer.content.read(SMALL)).count(b"\r\n")
+            rows = (await answer.content.read(SMALL)).count(b"\n")
             assert "Overview" in (await other.get("/")).text
             assert pages.read < CALLS.rows // call_lists.PAGE  # the file is not made yet
             async for chunk, _ in answer.content.iter_chunks():
-                rows += chunk.count(b"\r\n")
+                rows += chunk.count(b"\n")
         counting.cancel()
         assert rows == CALLS.rows + 1
         assert pages.read >= CALLS.rows // call_lists.PAGE
@@ -120,8 +120,8 @@ async def test_client_that_does_not_read_stops_the_reading_and_one_that_leaves_e
                     await owner.get("/profile")
             # The whole file is about 15 MB; the buffers of the two sockets hold some of it.
             assert pages.read < CALLS.rows // call_lists.PAGE // 2
-            assert len(c.site.downloads) == 1
-        await until(lambda: len(c.site.downloads) == 0)
+            assert len(c.site.surface.downloads) == 1
+        await until(lambda: len(c.site.surface.downloads) == 0)
         assert pages.read < CALLS.rows // call_lists.PAGE // 2
 
 
@@ -140,6 +140,7 @@ async def test_file_has_all_calls_of_the_range_in_their_order(
         assert (await owner.ask("HEAD", "/accounts/acme/usage.csv")).status == 200
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-1")
 async def test_file_that_fails_halfway_is_not_taken_for_whole(
     console: Any, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +153,7 @@ async def test_file_that_fails_halfway_is_not_taken_for_whole(
         pages.fails_at = pages.read + 3
         with pytest.raises(aiohttp.ClientError):
             await owner.ask("GET", "/accounts/acme/usage.csv")
-        assert len(c.site.downloads) == 0
+        assert len(c.site.surface.downloads) == 0
 
 
 @pytest.mark.slow
@@ -162,7 +163,7 @@ async def test_client_that_takes_no_piece_in_time_is_cut(console: Any, pages: Pa
         owner = await big(c)
         async with slow_client(owner, FILE) as reader:
             assert b" 200 " in await reader.readline()
-            await until(lambda: len(c.site.downloads) == 0)
+            await until(lambda: len(c.site.surface.downloads) == 0)
         assert pages.read < CALLS.rows // call_lists.PAGE // 2
 
 
@@ -181,13 +182,14 @@ async def test_file_of_calls_leaves_the_database_thread_of_the_pages_alone(conso
         assert readers and own not in readers
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-1")
 async def test_one_person_gets_a_few_files_at_the_same_time(console: Any) -> None:
     async with console() as c:
         user, other = await c.user("ann@example.com", acme="owner"), await c.as_("ben", acme="owner")
         ann = await c.signed_in(user)
         with ExitStack() as running:
             for _ in range(MOST_OF_ONE):
-                running.enter_context(c.site.downloads.place(f"user:{user.id}"))
+                running.enter_context(c.site.surface.downloads.place(f"user:{user.id}"))
             answer = await ann.ask("GET", "/accounts/acme/usage.csv")
             assert answer.status == 429 and f"You have {MOST_OF_ONE} downloads running" in answer.text
             assert (await other.ask("GET", "/accounts/acme/usage.csv")).status == 200

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.console import elements
-from gateway.console.flash import read_flash, write_flash
+from gateway.console.cookies import read_flash, write_flash
 from gateway.console.paths import own_path
 from gateway.console.snippets import snippets
 
@@ -54,6 +54,7 @@ def test_one_thing_is_counted_in_the_singular(number: int, nouns: tuple[str, ...
 def test_time_is_machine_readable_with_utc_on_hover() -> None:
     html = elements.time_element(datetime(2026, 11, 23, 14, 5, 9, tzinfo=UTC))
     assert 'datetime="2026-11-23T14:05:09Z"' in html and 'title="2026-11-23 14:05:09 UTC"' in html
+    assert ">2026-11-23 14:05:09 UTC<" in html
     assert elements.time_element(None, none="<never>") == "&lt;never&gt;"
 
 

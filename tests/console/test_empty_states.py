@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
 
+import pytest
+
 from tests.console.client import Browser, Shown
 from tests.console.history import ago, calls
 
@@ -40,6 +42,7 @@ async def test_range_without_calls_leads_to_one_that_has_them(console: Any) -> N
             assert old in found.html or (page == OVERVIEW and "Calls 1 Tokens" in found.text)
 
 
+@pytest.mark.holds("console.md#usage-and-overview-2")
 async def test_dates_without_calls_lead_to_more_days_around_them(console: Any) -> None:
     async with console() as c:
         await c.services.store.keys.create("acme", name="robot")
@@ -87,7 +90,7 @@ async def test_playground_leads_those_who_are_no_members_to_where_they_become_on
         assert "Invite" in (await followed(operator, path, "account's members")).text
         own = steps(await operator.get(path))["your user"]
         assert "root@example.com" in (await operator.get(own)).text
-        await operator.post(f"{own}/memberships", account="acme", account_role="member")
+        await operator.post(f"{own}/memberships", page=own, account="acme", account_role="member")
         assert "Message" in (await operator.get(path)).text
         assert "Members" in (await followed(viewer, path, "account's members")).text
 

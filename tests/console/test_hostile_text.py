@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 import gateway.console
-from gateway.admin.sessions import NewSession
-from gateway.admin.sign_in import Client
 from gateway.admin.user_rows import User
 from gateway.billing.usage import Usage
 from gateway.console.table import ROUTES
 from gateway.inference.running_calls import RunningCall
+from gateway.people.sessions import NewSession
+from gateway.people.sign_in import Client
 from gateway.routing.circuit_sync import HASH, CircuitEvent
 from tests.console.client import PASSWORD, ROOT, Browser, Console, Shown
 from tests.console.history import ago, history
@@ -122,6 +122,7 @@ def assert_harmless(shown: Shown, where: str) -> None:
     assert EVALUATED not in shown.html, where
 
 
+@pytest.mark.holds("console.md#security-1", "security.md#the-console-1")
 async def test_hostile_text_is_text_on_every_page(console) -> None:
     async with console(models=MODELS, public_prices=True) as c:
         user, browser, objects = await seeded(c)
@@ -139,6 +140,7 @@ async def test_hostile_text_is_text_on_every_page(console) -> None:
         assert showing >= SHOWING, SHOWING - showing
 
 
+@pytest.mark.holds("security.md#the-console-1")
 async def test_hostile_input_comes_back_as_text(console) -> None:
     async with console(models=MODELS) as c:
         user, operator, _ = await seeded(c)

@@ -10,11 +10,11 @@ import pytest
 from joserfc import jws
 from joserfc.jwk import ECKey
 
-from gateway.admin.oidc.grants import granted_by
-from gateway.admin.oidc.id_token import Expected, candidates, checked_claims, header_of
-from gateway.admin.oidc.person import person_of
 from gateway.config.oidc_settings import GrantSettings, OidcSettings
 from gateway.errors import SignInRefused
+from gateway.people.grants import granted_by
+from gateway.people.oidc.id_token import Expected, candidates, checked_claims, header_of
+from gateway.people.oidc.person import person_of
 from tests.console.identity_provider import encoded
 
 ISSUER = "https://login.example.com"
@@ -51,6 +51,7 @@ def token_of(payload: str) -> str:
     return jws.serialize_compact({"alg": "ES256", "kid": "one"}, payload, KEY, algorithms=["ES256"])
 
 
+@pytest.mark.holds("security.md#accounts-and-sessions-5")
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_claim_of_any_type_is_accepted_or_refused_and_never_an_error(claim: str) -> None:
     outcomes = []
@@ -75,6 +76,7 @@ def test_times_may_be_fractions_and_the_audience_a_list() -> None:
     assert person(token_of(json.dumps(sound(groups=["search", 1, None])))) == ("s", "ann@example.com", True)
 
 
+@pytest.mark.holds("security.md#accounts-and-sessions-5")
 @pytest.mark.parametrize(
     "header",
     [

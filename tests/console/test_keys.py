@@ -7,9 +7,13 @@ import time
 
 import pytest
 
-from gateway.accounts.accounts import Refused
-from gateway.ledger.scripts import slot
+from gateway.accounts.store_claim import PepperCheck
+from gateway.errors import InvalidValue
+from gateway.history.caller_addresses import add_addresses
+from gateway.ledger.caller_addresses import AddressBatch
+from gateway.store.links import slot
 from tests.console.client import ROOT, Browser, Console, Shown
+from tests.console.history import ago, calls
 
 KEYS = "/accounts/acme/keys"
 TEXT = re.compile(r"sk-[\w-]{43}")
@@ -44,7 +48,12 @@ async def test_input_that_is_refused_comes_back_with_what_was_typed(console) -> 
         for field, value, problem in (
             ("budget", "a lot", "Budget: expected an amount"),
             ("budget", "0", "a budget of 0 is not possible"),
-            ("rpm", "-1", "rpm must lie between"),
+            ("rpm", "0", "rpm must lie between"),
+            ("rpm", "-1", "Requests per minute: expected a whole number"),
+            ("rpm", "1_0", "Requests per minute: expected a whole number"),
+            ("tpm", "\u0665", "Tokens per minute: expected a whole number"),
+            ("concurrency", "\uff15", "Calls at the same time: expected a whole number"),
+            ("expires", "20301231", "A date is written as"),
             ("expires", "2020-01-01", "has passed already"),
             ("addresses", "nowhere", "not an address range"),
             ("models", "no such model", "no model"),
@@ -140,6 +149,7 @@ async def old_key(c: Console, name: str, *, days: int, used: int | None = None, 
     await c.services.store.store.link(hash_).call("HSET", hash_, *[word for pair in fields.items() for word in pair])
 
 
+@pytest.mark.holds("console.md#api-keys-1")
 async def test_keys_that_were_not_used_for_some_days_are_found(console) -> None:
     async with console() as c:
         user = await c.user("ann@example.com", acme="member")
@@ -184,9 +194,22 @@ async def test_key_is_not_created_while_the_store_has_another_pepper(console, mo
     async with console() as c:
         ann = await c.as_("ann", acme="member")
 
-        async def refused() -> None:
-            raise Refused("the store's keys have another pepper")
+        async def refused(self: PepperCheck) -> None:
+            raise InvalidValue("the store's keys have another pepper")
 
-        monkeypatch.setattr(c.services.store, "check_pepper", refused)
+        monkeypatch.setattr(PepperCheck, "check", refused)
         page = await ann.post(f"{KEYS}/new", 400, page=f"{KEYS}/new", name="x")
         assert "another pepper" in page.text and not await c.services.store.keys.list("acme")
+
+
+async def test_pages_of_a_key_and_of_a_call_show_from_where_it_was_used(console) -> None:
+    async with console() as c:
+        user = await c.user("ann@example.com", acme="member")
+        ann = await c.signed_in(user)
+        key = await c.services.store.keys.create("acme", user=user.id)
+        assert "Used from" not in (await ann.get(f"{KEYS}/{key.id}")).text
+        [call] = await calls(c, ago(minutes=1), key=key.id, user=user.id)
+        batch = AddressBatch(time.time_ns() // 1000, [(key.id, "192.0.2.0/24", [call])])
+        add_addresses(await c.services.database(), [batch])
+        assert "192.0.2.0/24" in (await ann.get(f"{KEYS}/{key.id}")).text
+        assert "192.0.2.0/24" in (await ann.get(f"/accounts/acme/usage/{call}")).text

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from gateway.admin import call_lists, personal_data, request_limits
-from gateway.admin import reports as report_service
 from gateway.admin.audit_trail import AuditFilter
 from gateway.console import report_form
 from gateway.console.site import MOST_AT_ONCE
+from gateway.people import personal_data
+from gateway.reports import call_lists
+from gateway.reports import reports as report_service
+from gateway.web import request_limits
 from tests.console.client import PASSWORD, ROOT, Browser, Shown
 from tests.console.history import ago, calls
 from tests.console.test_waits import leave
@@ -34,6 +36,7 @@ async def export(browser: Browser, path: str = "/profile/data", **form: str) -> 
     return await browser.ask("POST", path, {**(await browser.get("/profile")).hidden(), **form})
 
 
+@pytest.mark.holds("console.md#reports-3")
 @pytest.mark.parametrize("path", PATHS)
 async def test_one_person_has_few_reports_under_way_on_pages_and_as_files(
     console: Any, held: Held, monkeypatch: pytest.MonkeyPatch, path: str
@@ -56,6 +59,7 @@ async def test_one_person_has_few_reports_under_way_on_pages_and_as_files(
         assert len(c.site.waits) == 0
 
 
+@pytest.mark.holds("console.md#security-5")
 async def test_slow_reports_and_lists_of_calls_take_no_turns_of_other_pages(
     console: Any, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,6 +77,7 @@ async def test_slow_reports_and_lists_of_calls_take_no_turns_of_other_pages(
         await asyncio.gather(*waiting)
 
 
+@pytest.mark.holds("console.md#reports-3")
 async def test_report_of_too_many_rows_says_what_to_do_on_the_page_and_as_a_file(
     console: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,11 +92,17 @@ async def test_report_of_too_many_rows_says_what_to_do_on_the_page_and_as_a_file
         )
         for path in PATHS:
             refused = await operator.ask("GET", f"{path}?group_by=model")
-            assert text in refused.text and refused.status == (400 if path.endswith(("csv", "json")) else 200)
+            is_page = not path.endswith(("csv", "json"))
+            assert (text in refused.text, refused.status) == ((False, 200) if is_page else (True, 400))
+            by_day = await operator.ask("GET", f"{path}?group_by=model&group_by=day")
+            assert text in by_day.text and by_day.status == (200 if is_page else 400)
             assert (await operator.ask("GET", f"{path}?group_by=endpoint")).status == 200
         assert 'name="group_by"' in (await operator.get(f"{REPORTS}?group_by=model")).html
+        assert "All others" not in (await operator.get(f"{REPORTS}?group_by=endpoint")).html
+        assert "All others" in (await operator.get(f"{REPORTS}?group_by=model")).html
 
 
+@pytest.mark.holds("console.md#security-5")
 async def test_exports_do_not_keep_others_from_reading_and_writing(
     console: Any, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +122,7 @@ async def test_exports_do_not_keep_others_from_reading_and_writing(
         assert (await trail.list(ROOT, AuditFilter()))[0].action == "users.export"
 
 
+@pytest.mark.holds("console.md#personal-data-1")
 async def test_one_person_has_one_export_under_way_and_the_site_a_few(
     console: Any, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.admin import visible_keys
+from gateway.admin import keys as key_service
 from gateway.history.refusals import add_batches
 from gateway.ledger.refusal_counts import HOUR, RefusalBatch
 from tests.console.client import Browser, Console, Shown
@@ -52,6 +52,7 @@ async def all_pages(browser: Browser, path: str) -> list[str]:
         path = link(page, "(?:Older|Look at older ones)")
 
 
+@pytest.mark.holds("console.md#api-keys-2")
 async def test_pages_of_keys_lead_to_all_of_them_newest_first(console: Any) -> None:
     async with console() as c:
         ids = await made(c, 120)
@@ -74,6 +75,7 @@ async def test_keys_of_older_versions_follow_the_others_on_the_pages(console: An
         assert await all_pages(owner, KEYS) == [*newest_first(ids), *newest_first(old)]
 
 
+@pytest.mark.holds("console.md#api-keys-2")
 async def test_key_is_found_by_its_name_its_last_characters_and_its_id(console: Any) -> None:
     async with console() as c:
         ids = await made(c, 60)
@@ -86,8 +88,8 @@ async def test_key_is_found_by_its_name_its_last_characters_and_its_id(console: 
 
 
 async def test_keys_behind_many_that_do_not_fit_are_reached(console: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(visible_keys, "READ_AT_ONCE", 10)
-    monkeypatch.setattr(visible_keys, "READ_AT_MOST", 40)
+    monkeypatch.setattr(key_service, "READ_AT_ONCE", 10)
+    monkeypatch.setattr(key_service, "READ_AT_MOST", 40)
     async with console() as c:
         store = c.services.store
         ids = await made(c, 130)
@@ -122,6 +124,7 @@ async def test_pages_of_an_account_with_thousands_of_keys_read_few_of_them(conso
             assert len(read) <= CHOICE, path
 
 
+@pytest.mark.holds("console.md#api-keys-2")
 async def test_filter_by_key_offers_the_newest_and_keeps_an_older_one(console: Any) -> None:
     async with console() as c:
         [old, *_, new] = await made(c, CHOICE + 50)

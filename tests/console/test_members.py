@@ -11,10 +11,11 @@ import sqlalchemy as sa
 
 from gateway.database.people_tables import memberships, users
 from gateway.store.connection import RedisConnection
-from tests.admin_api.both_databases import database_address, database_url, postgres
+from gateway.store.links import slot
+from tests.admin_api.both_databases import database_address, database_url
 from tests.console.client import ROOT
 
-__all__ = ["database_address", "database_url", "postgres"]
+__all__ = ["database_address", "database_url"]
 MEMBERS = "/accounts/acme/members"
 
 
@@ -52,6 +53,23 @@ async def test_members_are_asked_for_together(console: Any, monkeypatch: pytest.
             asked.append(list(questions.asked))
         assert "0.00 of 1.00 per month" in page.text and "0.00 of 33.00 per month" in page.text
         assert asked[0] == asked[1]
+
+
+@pytest.mark.parametrize("field", ["cap", "spent", "held", "every", "base"])
+async def test_member_whose_budget_cannot_be_read_is_shown_as_such_beside_the_others(console: Any, field: str) -> None:
+    async with console() as c:
+        owner = await c.as_("owner", acme="owner")
+        budgets = (await c.services.people()).member_budgets
+        for number in range(2):
+            user = await c.user(f"m{number}@example.com", acme="member")
+            await budgets.change(ROOT, user.id, "acme", budget=5 * 10**9, every="month")
+        name = slot("acme")
+        await c.services.store.store.link(name).call("HSET", f"{name}:u:{user.id}", field, "abc")
+        page = await owner.get(MEMBERS)
+        assert (page.html.count("unreadable"), "0.00 of 5.00 per month" in page.text) == (1, True)
+        if field in ("cap", "every", "base"):  # the others are sums of the ledger, which no setting replaces
+            found = await budgets.change(ROOT, user.id, "acme", budget=7 * 10**9, every="day")
+            assert (found.budget, found.unreadable) == (7 * 10**9, False)
 
 
 async def test_all_members_are_on_pages_and_found_by_a_search(console: Any) -> None:

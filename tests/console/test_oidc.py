@@ -16,9 +16,8 @@ from joserfc.jwk import RSAKey
 from msgspec import structs
 from yarl import URL
 
-from gateway.admin.oidc import documents
+from gateway.people.oidc import documents
 from tests.console.client import PASSWORD, ROOT
-from tests.console.conftest import MODELS
 from tests.console.identity_provider import (
     SECRET,
     IdentityProvider,
@@ -29,6 +28,7 @@ from tests.console.identity_provider import (
     unsigned,
 )
 from tests.console.oidc_world import TABLE, OpenWorld, away, back, come, oidc_world, reasons, replaced
+from tests.console.opening import MODELS
 
 __all__ = ["oidc_world"]
 CODE_PAGE = r"/sign-in/code\?step=[0-9a-f]{12}&next=%2Fprofile"
@@ -125,6 +125,7 @@ REFUSED: list[tuple[str, Callable[[IdentityProvider], None]]] = [
 ]
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-10", "security.md#accounts-and-sessions-5")
 async def test_sign_in_that_is_not_as_it_must_be_is_refused(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, corp):
         await c.user("ann@example.com")
@@ -144,6 +145,7 @@ async def test_sign_in_that_is_not_as_it_must_be_is_refused(oidc_world: OpenWorl
         assert (await come(await c.browser())).status == 303  # as it must be
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-10", "security.md#accounts-and-sessions-5")
 async def test_state_belongs_to_one_browser_and_one_use(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, corp):
         await c.user("ann@example.com")
@@ -166,6 +168,7 @@ async def test_state_belongs_to_one_browser_and_one_use(oidc_world: OpenWorld) -
         assert replayed.status == 403 and "was used already" in replayed.text
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-10", "security.md#accounts-and-sessions-5")
 async def test_answer_of_one_provider_is_not_taken_for_that_of_another(oidc_world: OpenWorld) -> None:
     """Mix-up: the sign-in began at `rival`, and the answer comes from `corp`, or to the address of `corp`."""
     async with oidc_world() as (c, corp):
@@ -194,6 +197,7 @@ async def test_session_is_a_new_one_and_the_one_before_ends(oidc_world: OpenWorl
         assert len(await (await c.services.people()).sessions.list(ROOT, user.id)) == 1
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-10")
 async def test_sign_in_by_a_provider_leads_to_own_paths_only(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, _):
         await c.user("ann@example.com")
@@ -201,6 +205,7 @@ async def test_sign_in_by_a_provider_leads_to_own_paths_only(oidc_world: OpenWor
             assert (await come(await c.browser(), next=target)).location == "/", target
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-6")
 async def test_second_factor_is_asked_for_after_the_provider(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, _):
         user = await c.user("ann@example.com")
@@ -216,6 +221,7 @@ async def test_second_factor_is_asked_for_after_the_provider(oidc_world: OpenWor
         assert (await browser.get("/profile")).status == 200
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-6")
 async def test_user_with_a_second_factor_is_connected_only_when_the_code_was_right(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, corp):
         people = await c.services.people()
@@ -240,10 +246,11 @@ async def test_user_with_a_second_factor_is_connected_only_when_the_code_was_rig
             assert (await browser.ask("GET", "/profile")).status == 303  # the session began with it
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-11")
 async def test_documents_are_kept_and_new_keys_are_found(
     oidc_world: OpenWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.admin.oidc.provider.KEYS_AGAIN_AFTER", 0.0)
+    monkeypatch.setattr("gateway.people.oidc.provider.KEYS_AGAIN_AFTER", 0.0)
     async with oidc_world() as (c, corp):
         await c.user("ann@example.com")
         for _ in range(2):
@@ -288,8 +295,9 @@ async def test_claims_that_the_token_lacks_come_from_the_userinfo_endpoint(oidc_
         assert (await come(await c.browser())).status == 403 and await reasons(c) == ["subject"]
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-12")
 async def test_attempts_are_limited_by_address(oidc_world: OpenWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.admin.sign_in_limits.PROVIDER_PER_ADDRESS", 2)
+    monkeypatch.setattr("gateway.people.sign_in_limits.PROVIDER_PER_ADDRESS", 2)
     async with oidc_world() as (c, _):
         await c.user("ann@example.com")
         browser = await c.browser()

@@ -8,15 +8,17 @@ import pytest
 from yarl import URL
 
 from gateway.admin.audit_trail import AuditFilter
-from gateway.admin.identities import insert_identity
-from gateway.admin.signup_credits import NAME
-from tests.admin_api.both_databases import database_address, database_url, postgres
+from gateway.errors import InvalidLink, NotSignedIn
+from gateway.people.identities import insert_identity
+from gateway.people.newcomers import CREDITED
+from tests.admin_api.both_databases import database_address, database_url
 from tests.console.client import PASSWORD, ROOT
 from tests.console.oidc_world import OpenWorld, actions, away, back, come, oidc_world, reasons
 
-__all__ = ["database_address", "database_url", "oidc_world", "postgres"]
+__all__ = ["database_address", "database_url", "oidc_world"]
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-1")
 async def test_user_is_found_by_verified_email_once_and_by_the_subject_from_then_on(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, corp):
         user, other = await c.user("ann@example.com", acme="member"), await c.user("bob@example.com")
@@ -39,6 +41,7 @@ async def test_user_is_found_by_verified_email_once_and_by_the_subject_from_then
         assert "identities.connect" not in await actions(c, other.id)
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-1")
 async def test_email_that_is_not_verified_finds_no_user(oidc_world: OpenWorld) -> None:
     said: tuple[tuple[str | None, Any], ...] = (
         ("ann@example.com", False), ("ann@example.com", None), ("ann@example.com", "no"), (None, True),
@@ -56,6 +59,7 @@ async def test_email_that_is_not_verified_finds_no_user(oidc_world: OpenWorld) -
         assert await reasons(c) == ["email"] * len(said)
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-2")
 async def test_user_with_a_password_is_asked_for_it_once(oidc_world: OpenWorld) -> None:
     """Somebody else may have created a user with this address and set the password."""
     async with oidc_world() as (c, _):
@@ -72,6 +76,7 @@ async def test_user_with_a_password_is_asked_for_it_once(oidc_world: OpenWorld) 
         assert (await come(await c.browser(), next="/profile")).location == "/profile"
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-12")
 async def test_disabled_and_unknown_people_get_the_same_answer(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, corp):
         people, texts = await c.services.people(), set()
@@ -87,6 +92,7 @@ async def test_disabled_and_unknown_people_get_the_same_answer(oidc_world: OpenW
         assert len(texts) == 1 and await reasons(c) == ["unknown", "disabled"]
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-7")
 async def test_claims_give_roles_and_take_back_what_they_gave(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, corp):
         people = await c.services.people()
@@ -114,6 +120,57 @@ async def test_claims_give_roles_and_take_back_what_they_gave(oidc_world: OpenWo
         assert (await people.users.show(ROOT, root.id)).role == "operator"
 
 
+@pytest.mark.holds("people.md#who-is-who-8", "security.md#e-mail-addresses-and-invitations-6")
+async def test_claim_that_lowers_a_role_ends_the_open_invitations_that_the_person_made(oidc_world: OpenWorld) -> None:
+    async with oidc_world() as (c, corp):
+        people = await c.services.people()
+        await c.user("root@example.com", role="operator")
+        corp.person |= {"groups": ["search", "leads"], "realm_access": {"roles": ["admins"]}}
+        browser = await c.browser()
+        await come(browser)
+        owner = await c.actor_in(browser)
+        made = [
+            await people.invitations.to_account(owner, "eve@example.com", "acme", "owner"),
+            await people.invitations.to_account(owner, "joe@example.com", "other", "owner"),
+            await people.invitations.to_site(owner, "max@example.com", "none"),
+        ]
+        corp.person |= {"groups": ["search"]}
+        await come(await c.browser())
+        with pytest.raises(InvalidLink):
+            await people.invitations.find(made[0].token)
+        assert (await people.invitations.find(made[1].token)).account == "other"
+        corp.person |= {"realm_access": None}
+        await come(await c.browser())
+        for one in made:
+            with pytest.raises(InvalidLink):
+                await people.invitations.find(one.token)
+
+
+@pytest.mark.holds("people.md#who-is-who-8", "security.md#scopes-of-admin-tokens-7")
+async def test_claim_that_lowers_the_role_on_the_site_ends_the_admin_tokens_that_the_person_made(
+    oidc_world: OpenWorld,
+) -> None:
+    async with oidc_world() as (c, corp):
+        people = await c.services.people()
+        await c.user("root@example.com", role="operator")
+        corp.person |= {"groups": ["search"], "realm_access": {"roles": ["admins"]}}
+        browser = await c.browser()
+        await come(browser)
+        made = await people.tokens.create(await c.actor_in(browser), "t", ["read", "credits"])
+        await come(await c.browser())
+        assert (await people.tokens.authenticate(made.text)).may("credits")
+        corp.person |= {"realm_access": None}
+        await come(await c.browser())
+        with pytest.raises(NotSignedIn):
+            await people.tokens.authenticate(made.text)
+        found = await people.audit_trail.list(ROOT, AuditFilter(object=f"token:{made.record.id}"))
+        assert [(event.action, event.actor_kind) for event in found] == [
+            ("tokens.revoke", "system"),
+            ("tokens.create", "user"),
+        ]
+
+
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-7")
 async def test_role_that_a_person_gave_is_not_taken_by_claims_and_the_last_operator_stays(
     oidc_world: OpenWorld,
 ) -> None:
@@ -128,7 +185,8 @@ async def test_role_that_a_person_gave_is_not_taken_by_claims_and_the_last_opera
         assert (user.accounts, user.role) == ({"acme": "owner"}, "operator")
 
 
-async def test_invitation_is_accepted_with_a_provider_whatever_its_address(oidc_world: OpenWorld) -> None:
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-3")
+async def test_invitation_is_accepted_with_a_provider_that_verifies_no_other_address(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, corp):
         people = await c.services.people()
         corp.person = {"sub": "s1"}  # such as a provider that verifies no address
@@ -141,6 +199,14 @@ async def test_invitation_is_accepted_with_a_provider_whatever_its_address(oidc_
         user = await people.users.find(ROOT, "ben@example.com")
         assert user.accounts == {"acme": "member"} and not user.has_password
         assert (await browser.ask("GET", page)).status == 404  # used
+        # A person of another address gets no user of the invited one; nor does one whose address is another now.
+        new = await people.invitations.to_account(ROOT, "kim@example.com", "acme", "member")
+        corp.person = {"sub": "s3", "email": "eve@example.com", "email_verified": True}
+        eve = await c.browser()
+        assert (await come(eve, page=f"/invitation?token={new.token}", invitation=new.token)).status == 403
+        assert "gateway-session" not in eve.cookies and await reasons(c) == ["other_address"]
+        corp.person |= {"email": "kim@example.com"}
+        assert (await come(eve, page=f"/invitation?token={new.token}", invitation=new.token)).status == 303
         # An invitation of a user leads nobody else into that user.
         await c.user("victim@example.com")
         trap = await people.invitations.to_account(ROOT, "victim@example.com", "acme", "member")
@@ -148,9 +214,10 @@ async def test_invitation_is_accepted_with_a_provider_whatever_its_address(oidc_
         thief = await c.browser()
         path = await away(thief, invitation=trap.token)
         assert (await thief.ask("GET", await back(thief, path))).status == 403
-        assert "gateway-session" not in thief.cookies and await reasons(c) == ["user_exists"]
+        assert "gateway-session" not in thief.cookies and (await reasons(c))[0] == "user_exists"
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-3")
 async def test_signed_in_user_connects_and_disconnects(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, corp):
         user = await c.user("ann@example.com", password=PASSWORD)
@@ -186,6 +253,7 @@ async def test_user_of_another_provider_is_not_found_by_email(oidc_world: OpenWo
         assert await reasons(c) == ["other_identity"]
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-7")
 async def test_connection_that_gives_a_role_is_not_ended_by_its_user(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, corp):
         user = await c.user("ann@example.com", password=PASSWORD)
@@ -204,6 +272,7 @@ async def test_connection_that_gives_a_role_is_not_ended_by_its_user(oidc_world:
         await browser.post("/profile/identities/end", issuer=corp.issuer, current_password=PASSWORD)
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-5")
 async def test_last_way_to_sign_in_is_not_removed_by_its_user_but_by_an_operator(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, corp):
         user = await c.user("ann@example.com")
@@ -220,6 +289,7 @@ async def test_last_way_to_sign_in_is_not_removed_by_its_user_but_by_an_operator
         assert (await come(await c.browser())).status == 303
 
 
+@pytest.mark.holds("people.md#signing-in-by-an-identity-provider-5")
 async def test_sessions_end_with_the_connection_through_which_they_began(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, corp):
         people = await c.services.people()
@@ -241,6 +311,7 @@ async def test_sessions_end_with_the_connection_through_which_they_began(oidc_wo
         assert (await first.ask("GET", "/profile")).status == 303
 
 
+@pytest.mark.holds("people.md#new-people-6")
 async def test_people_whom_a_provider_sends_are_not_limited_by_network(oidc_world: OpenWorld) -> None:
     async with oidc_world(signup="open") as (c, corp):
         for number in range(12):
@@ -249,6 +320,7 @@ async def test_people_whom_a_provider_sends_are_not_limited_by_network(oidc_worl
             assert (await come(await c.browser())).status == 303
 
 
+@pytest.mark.holds("people.md#new-people-2")
 async def test_open_sign_up_gives_an_account_of_ones_own(oidc_world: OpenWorld) -> None:
     settings = {"signup": "open", "signup_domains": ["example.com"], "signup_credit": "2.50"}
     async with oidc_world(**settings) as (c, corp):
@@ -272,6 +344,7 @@ async def test_open_sign_up_gives_an_account_of_ones_own(oidc_world: OpenWorld) 
         assert (await come(await c.browser())).status == 403
 
 
+@pytest.mark.holds("people.md#new-people-5")
 async def test_credits_of_new_accounts_are_bounded_for_the_whole_site(
     oidc_world: OpenWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -285,9 +358,10 @@ async def test_credits_of_new_accounts_are_bounded_for_the_whole_site(
         assert balances == [2_500_000_000, 2_500_000_000, 0, 0]
         assert caplog.text.count("new accounts begin without signup_credit: console.signup_credits_per_day (2)") == 1
         store = c.services.store.store
-        assert 86_000 < await store.link(NAME).call("TTL", NAME) <= 86_400
+        assert 86_000 < await store.link(CREDITED).call("TTL", CREDITED) <= 86_400
 
 
+@pytest.mark.holds("people.md#new-people-1")
 @pytest.mark.parametrize(("signup", "status"), [("closed", 403), ("invite", 303)])
 async def test_invitation_counts_without_its_link_where_settings_say_so(
     oidc_world: OpenWorld, signup: str, status: int

@@ -20,18 +20,18 @@ from msgspec import structs
 
 from benchmarks.micro_reports import Site, fill
 from gateway.admin.audit_event import new_event
-from gateway.admin.recent_answers import RecentAnswers
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.table import ROUTES
 from gateway.database.address import DatabaseAddress
 from gateway.database.engine import Database
 from gateway.database.people_tables import audit_events, users
 from gateway.database.tables import ledger_lines
-from tests.admin_api.both_databases import database_address, database_url, postgres
+from gateway.web.recent_answers import RecentAnswers
+from tests.admin_api.both_databases import database_address, database_url
 from tests.console.client import ROOT, Browser, Console
 from tests.console.samples import Samples
 
-__all__ = ["database_address", "database_url", "postgres"]
+__all__ = ["database_address", "database_url"]
 pytestmark = pytest.mark.slow
 
 CALLS = Site(rows=1_000_000, accounts=4, models=8, days=30, keys=25)
@@ -141,6 +141,7 @@ PAGES: dict[str, list[str]] = {
         f"/site/ledger/{ACCOUNT}?before={LAST + 1}.9999999999999-1.9691500000",
     ],
     "/site/audit": ["/site/audit"],
+    "/site/superseded": ["/site/superseded", "/site/superseded?after=5"],
     "/site/audit-trail": [
         "/site/audit-trail",
         f"/site/audit-trail?account={ACCOUNT}",
@@ -220,11 +221,12 @@ async def furnished(c: Console) -> dict[str, str]:
     for number in range(500):
         await c.services.store.accounts.create(f"site-{number}", balance=1)
     ids = [(await c.services.store.keys.create(ACCOUNT, name=f"key {n}")).id for n in range(CALLS.keys)]
-    members = [await c.user(f"member{n}@example.com", **{ACCOUNT: "member"}) for n in range(10)]
+    member: dict[str, Any] = {ACCOUNT: "member"}
+    members = [await c.user(f"member{n}@example.com", **member) for n in range(10)]
     return {"key": ids[3], "user": members[0].id}
 
 
-def of_reader(role: str, route: Route) -> bool:
+def of_reader(role: str, route: PageRoute) -> bool:
     """Whether a page is measured for readers of this kind: members open theirs, owners theirs, operators all."""
     if role == "operator":
         return True

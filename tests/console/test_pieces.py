@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from gateway.console.replies import Download, Reply, Stream
-from gateway.console.route import Route, Router
+from gateway.console.route import PageRoute, PageRouter
 from gateway.console.visit import Visit
 from gateway.log import AccessLine
 from tests.console.client import Console
@@ -30,9 +30,9 @@ def serve(c: Console, pieces: Pieces, kind: Callable[[Pieces], Reply]) -> list[A
     async def page(visit: Visit) -> Reply:
         return kind(pieces)
 
-    c.site.router = Router([Route(method="GET", path="/pieces", audience="signed_in", function=page)])
+    c.site.router = PageRouter([PageRoute(method="GET", path="/pieces", audience="signed_in", function=page)])
     lines = list[AccessLine]()
-    c.site.access_log.write = lines.append  # type: ignore[method-assign, assignment]
+    c.site.surface.access_log.write = lines.append  # type: ignore[method-assign, assignment]
     return lines
 
 

@@ -10,8 +10,8 @@ import pyotp
 import pytest
 from yarl import URL
 
-from gateway.admin import sign_in_limits
 from gateway.console.table import ROUTES
+from gateway.people import sign_in_limits
 from tests.console.client import HOME, PASSWORD, ROOT, XSRF
 
 LINK = re.compile(r'(?:href|action|src)="([^"]*)"')
@@ -38,6 +38,7 @@ LEAD_ON = {
 }
 
 
+@pytest.mark.holds("console.md#security-1", "security.md#the-console-2")
 async def test_every_write_needs_a_token(console) -> None:
     async with console() as c:
         browser = await c.as_("root", role="operator", acme="owner")
@@ -61,6 +62,7 @@ async def test_token_of_the_time_before_the_sign_in_does_not_work_after_it(conso
         assert "gateway-visitor" not in browser.cookies
 
 
+@pytest.mark.holds("security.md#accounts-and-sessions-4")
 async def test_sign_in_begins_a_session_of_its_own_whatever_cookie_the_browser_had(console) -> None:
     async with console() as c:
         user = await c.user("ann@example.com", password=PASSWORD)
@@ -78,6 +80,7 @@ async def test_sign_in_begins_a_session_of_its_own_whatever_cookie_the_browser_h
         assert len(here) == 1  # the one before has ended
 
 
+@pytest.mark.holds("security.md#the-console-2")
 async def test_cookies_are_kept_from_scripts_and_other_sites(console) -> None:
     async with console() as c:
         await c.user("ann@example.com", password=PASSWORD)
@@ -88,7 +91,7 @@ async def test_cookies_are_kept_from_scripts_and_other_sites(console) -> None:
         answer = await browser.ask("POST", "/sign-in", form)
         for cookie in (*page.headers.getall("Set-Cookie"), *answer.headers.getall("Set-Cookie")):
             name, _, rest = cookie.partition("=")
-            assert name in ("gateway-session", "gateway-visitor") and "Domain" not in rest
+            assert name in ("gateway-session", "gateway-visitor", "gateway-known-browser") and "Domain" not in rest
             assert "HttpOnly" in rest and "SameSite=Lax" in rest and "Path=/" in rest and "Secure" not in rest
 
 
@@ -166,6 +169,7 @@ async def test_sign_in_leads_back_to_the_page_that_was_wanted(console) -> None:
         assert (await browser.post("/sign-in", page=page, **form)).location == "/gw/profile?a=b%26c"
 
 
+@pytest.mark.holds("security.md#the-console-3")
 async def test_attempts_to_sign_in_are_limited_by_email(console, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sign_in_limits, "PER_SUBJECT", 3)
     async with console() as c:
@@ -179,6 +183,7 @@ async def test_attempts_to_sign_in_are_limited_by_email(console, monkeypatch: py
         assert statuses == [401, 401, 401, 429]
 
 
+@pytest.mark.holds("security.md#the-console-3")
 async def test_unknown_email_gets_the_answer_of_a_wrong_password(console) -> None:
     async with console() as c:
         await c.user("ann@example.com", password=PASSWORD)
@@ -190,6 +195,7 @@ async def test_unknown_email_gets_the_answer_of_a_wrong_password(console) -> Non
         assert len(texts) == 1 and "The e-mail address or the password is wrong." in texts.pop()
 
 
+@pytest.mark.holds("security.md#the-console-2")
 async def test_pages_carry_the_headers_that_forbid_foreign_content_and_frames(console) -> None:
     async with console() as c:
         browser = await c.as_("ann", acme="member")

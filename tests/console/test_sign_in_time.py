@@ -9,8 +9,8 @@ from statistics import median
 import pytest
 from argon2 import PasswordHasher
 
-from gateway.admin import sign_in_limits
-from gateway.admin.password_hashes import PasswordHashes
+from gateway.people import sign_in_limits
+from gateway.people.password_hashes import PasswordHashes
 from tests.console.client import PASSWORD, Browser
 
 pytestmark = pytest.mark.slow
@@ -28,7 +28,7 @@ def hashes() -> Iterator[PasswordHashes]:
     hashes.close()
 
 
-@pytest.mark.gen_test(timeout=300)
+@pytest.mark.holds("console.md#security-7")
 async def test_refusal_of_an_unknown_email_takes_the_time_of_a_known_one(
     console, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 from gateway.admin.actor import command_line
-from gateway.admin.audit_trail import AuditFilter
-from gateway.admin.newest_events import newest_events
+from gateway.admin.audit_trail import AuditFilter, newest_events
 from gateway.ledger.api_key import ApiKey
 from tests.console.client import PASSWORD, Browser, Console
 from tests.ledger.records import quote_of, settle
@@ -29,6 +30,7 @@ async def operation(browser: Browser, field: str = "operation") -> str:
     return found[1]
 
 
+@pytest.mark.holds("security.md#money-1")
 async def test_operator_opens_an_account_and_a_form_that_is_sent_twice_credits_once(console) -> None:
     async with console() as c:
         operator = await operator_of(c)
@@ -63,6 +65,7 @@ async def test_money_is_taken_away_only_with_the_password(console) -> None:
         assert await balance(c) == 20_000_000_000
 
 
+@pytest.mark.holds("security.md#money-1")
 async def test_request_is_refunded_once_and_never_for_more_than_its_charge(console) -> None:
     async with console() as c:
         operator = await operator_of(c)

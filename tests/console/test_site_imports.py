@@ -6,21 +6,23 @@ import asyncio
 import csv
 import io
 import re
+from functools import partial
 from html import unescape
 from typing import Any
 
 import pytest
 
-from gateway.accounts.accounts import Refused
-from gateway.accounts.keys import NewKey
+from gateway.accounts.key_record import CreatedKey
 from gateway.admin.accounts import AccountAdmin
-from gateway.admin.imports.keys import KeyImport
-from gateway.admin.keys import KeyAdmin
+from gateway.admin.keys import KeyService
 from gateway.amounts import NANO
-from gateway.console.handler import MAX_BODY
+from gateway.console.form_body import MAX_FORM
 from gateway.console.pages import site_imports
 from gateway.console.running_imports import RunningImports
-from gateway.errors import StoreUnavailable
+from gateway.errors import InvalidValue, NotSignedIn, StoreUnavailable
+from gateway.imports.accounts import AccountImport
+from gateway.imports.keys import KeyImport
+from gateway.people.member_budgets import MemberBudgets
 from tests.console.client import PASSWORD, ROOT, Browser, Console, Shown
 from tests.polling import until
 
@@ -49,6 +51,7 @@ def new_keys(page: Shown) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(unescape(found[1]), newline="")))
 
 
+@pytest.mark.holds("console.md#what-operators-do-2")
 async def test_dry_run_shows_the_steps_and_changes_nothing_until_it_is_confirmed(console) -> None:
     async with console() as c:
         operator, accounts = await operator_of(c), c.services.store.accounts
@@ -69,6 +72,7 @@ async def test_dry_run_shows_the_steps_and_changes_nothing_until_it_is_confirmed
         assert actions == {"accounts.create", "accounts.credit", "accounts.move"}
 
 
+@pytest.mark.holds("console.md#what-operators-do-2")
 async def test_all_faults_are_named_at_once_and_the_text_comes_back(console) -> None:
     async with console() as c:
         operator = await operator_of(c)
@@ -96,6 +100,7 @@ async def test_import_needs_the_password_and_keeps_the_plan_meanwhile(console) -
         assert len(await c.services.store.accounts.list()) == 2
 
 
+@pytest.mark.holds("console.md#what-operators-do-2")
 async def test_new_keys_are_shown_once_as_csv(console) -> None:
     async with console() as c:
         operator, keys = await operator_of(c), c.services.store.keys
@@ -112,19 +117,20 @@ async def test_new_keys_are_shown_once_as_csv(console) -> None:
         assert "New keys" not in again.text and len(await keys.list("acme")) == 2
 
 
-@pytest.mark.parametrize("fault", [StoreUnavailable(), Refused("not now"), RuntimeError("a bug")])
+@pytest.mark.holds("console.md#what-operators-do-2")
+@pytest.mark.parametrize("fault", [StoreUnavailable(), InvalidValue("not now"), RuntimeError("a bug")])
 async def test_keys_that_were_made_before_a_fault_are_shown(
     console, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Exception
 ) -> None:
-    create = KeyAdmin.create
+    create = KeyService.create
 
-    async def second_fails(self: KeyAdmin, *args: Any, **options: Any) -> NewKey:
+    async def second_fails(self: KeyService, *args: Any, **options: Any) -> CreatedKey:
         if options["name"] == "=1+1":
             raise fault
         return await create(self, *args, **options)
 
-    monkeypatch.setattr(KeyAdmin, "create", second_fails)
-    status = {StoreUnavailable: 503, Refused: 400, RuntimeError: 500}[type(fault)]
+    monkeypatch.setattr(KeyService, "create", second_fails)
+    status = {StoreUnavailable: 503, InvalidValue: 400, RuntimeError: 500}[type(fault)]
     async with console() as c:
         page = await confirmed(await operator_of(c), "keys", KEYS, status)
         assert "stopped after 1 new key" in page.text and "a bug" not in page.text
@@ -133,6 +139,7 @@ async def test_keys_that_were_made_before_a_fault_are_shown(
         assert await c.services.store.keys.owner_of(row["key"]) == ("acme", row["id"])
 
 
+@pytest.mark.holds("console.md#what-operators-do-2")
 async def test_form_makes_at_most_so_many_keys_as_fit_on_its_page(console, monkeypatch: pytest.MonkeyPatch) -> None:
     async with console() as c:
         operator, keys = await operator_of(c), c.services.store.keys
@@ -155,16 +162,17 @@ class Held:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = 0
         self.go_on = asyncio.Event()
-        create = KeyAdmin.create
+        create = KeyService.create
 
-        async def held(admin: KeyAdmin, *args: Any, **options: Any) -> NewKey:
+        async def held(admin: KeyService, *args: Any, **options: Any) -> CreatedKey:
             self.begun += 1
             await self.go_on.wait()
             return await create(admin, *args, **options)
 
-        monkeypatch.setattr(KeyAdmin, "create", held)
+        monkeypatch.setattr(KeyService, "create", held)
 
 
+@pytest.mark.holds("console.md#what-operators-do-2")
 async def test_form_that_is_sent_twice_at_once_imports_once_and_both_pages_have_the_keys(
     console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +195,7 @@ async def test_form_that_is_sent_twice_at_once_imports_once_and_both_pages_have_
         assert len(await c.services.store.keys.list("acme")) == 2
 
 
+@pytest.mark.holds("console.md#what-operators-do-2")
 async def test_another_import_is_refused_while_one_runs(console, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch)
     async with console() as c:
@@ -201,9 +210,10 @@ async def test_another_import_is_refused_while_one_runs(console, monkeypatch: py
         assert len(new_keys(await confirmed(operator, "keys", f"{KEYS}acme,third,,\n"))) == 1
 
 
+@pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-5")
 async def test_imports_of_keys_outside_the_console_take_turns_as_well(console) -> None:
     async with console() as c:
-        store, made = c.services.store, list[NewKey]()
+        store, made = c.services.store, list[CreatedKey]()
         runs = (
             KeyImport.of(store).run(ROOT, "keys.csv", KEYS.encode(), dry_run=False, on_new=made.append)
             for _ in range(2)
@@ -218,7 +228,7 @@ async def test_imports_take_turns_also_when_the_configuration_is_reloaded_betwee
 ) -> None:
     held = Held(monkeypatch)
     async with console() as c:
-        made = list[NewKey]()
+        made = list[CreatedKey]()
 
         def importing() -> asyncio.Task[Any]:
             run = KeyImport.of(c.services.store).run(ROOT, "keys.csv", KEYS.encode(), dry_run=False, on_new=made.append)
@@ -271,7 +281,7 @@ async def test_plan_of_an_import_that_stopped_has_the_steps_that_are_left(
 
     async def other_refuses(self: AccountAdmin, actor: Any, name: str, *args: Any, **options: Any) -> Any:
         if name == "other":
-            raise Refused("not now")
+            raise InvalidValue("not now")
         return await credit(self, actor, name, *args, **options)
 
     monkeypatch.setattr(AccountAdmin, "credit", other_refuses)
@@ -290,8 +300,9 @@ async def test_users_are_imported_and_get_a_link_later(console) -> None:
         assert (await people.users.find(ROOT, "new@example.com")).accounts == {"acme": "owner"}
 
 
+@pytest.mark.holds("console.md#what-operators-do-2")
 async def test_text_that_a_form_cannot_carry_is_refused_with_the_command_that_can(console) -> None:
-    assert site_imports.LARGEST + 4096 < MAX_BODY  # the password and the token have room
+    assert site_imports.LARGEST + 4096 < MAX_FORM  # the password and the token have room
     async with console() as c:
         operator = await operator_of(c)
         line = "new-one,,\r\n"
@@ -325,3 +336,77 @@ async def test_pages_that_make_one_thing_lead_operators_to_the_import_of_many(co
         for kind, path in makes.items():
             assert f'href="{PAGE}?kind={kind}"' in (await operator.get(path)).html
         assert PAGE not in (await owner.get(makes["keys"])).html
+
+
+@pytest.mark.holds("people.md#who-is-who-9")
+@pytest.mark.parametrize("kind", ["accounts", "keys"])
+async def test_import_of_an_operator_who_is_demoted_meanwhile_stops(
+    console, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It waits for other imports, and takes long: rights end while it does. Keys that were made before are revoked."""
+    async with console() as c:
+        people, store = await c.services.people(), c.services.store
+        await c.user("op@example.com", role="operator")
+        rob = await c.user("rob@example.com", role="operator", password=PASSWORD)
+        browser, made = await c.signed_in(rob), 0
+        monkeypatch.setattr("gateway.imports.plan.CHECKED_EVERY", 2)
+        service, name = (AccountAdmin, "create") if kind == "accounts" else (KeyService, "create")
+        create = getattr(service, name)
+
+        async def create_and_demote(*args: Any, **rest: Any) -> Any:
+            nonlocal made
+            made += 1
+            if made == 3:
+                await people.users.edit(ROOT, rob.id, {"role": "none"})
+            return await create(*args, **rest)
+
+        monkeypatch.setattr(service, name, create_and_demote)
+        lines = [f"new-{number}" if kind == "accounts" else f"acme,new-{number}" for number in range(9)]
+        head = "name" if kind == "accounts" else "account,name"
+        page = await confirmed(browser, kind, "\n".join([head, *lines]), 403)
+        if kind == "accounts":
+            assert made == 4  # up to the next check
+            assert len(await store.accounts.list()) == 2 + 4
+        else:
+            assert made == 3 and "sk-" not in page.html
+            assert {key.state for key in await store.keys.list("acme")} == {"revoked"}
+
+
+@pytest.mark.holds("people.md#who-is-who-9")
+async def test_import_that_waits_for_another_one_does_nothing_for_a_token_that_is_revoked_meanwhile(console) -> None:
+    async with console() as c:
+        tokens = (await c.services.people()).tokens
+        made = await tokens.create(ROOT, "t", ["accounts", "credits"])
+        actor = await tokens.authenticate(made.text)
+        check = partial(tokens._transactions.require_current, actor)
+        async with c.services.store.turn_to_import:
+            importing = AccountImport.of(c.services.store, check=check)
+            run = asyncio.create_task(importing.run(actor, "x.csv", b"name\nlate\n", dry_run=False))
+            await asyncio.sleep(0)
+            await tokens.revoke(ROOT, made.record.id)
+        with pytest.raises(NotSignedIn):
+            await run
+        assert {account.name for account in await c.services.store.accounts.list()} == {"acme", "other"}
+
+
+async def test_import_of_budgets_stops_when_the_rights_of_its_operator_end(console, monkeypatch) -> None:
+    async with console() as c:
+        people = await c.services.people()
+        await c.user("op@example.com", role="operator")
+        rob = await c.user("rob@example.com", role="operator", password=PASSWORD)
+        members = [await c.user(f"m{number}@example.com", acme="member") for number in range(6)]
+        browser, changed = await c.signed_in(rob), 0
+        monkeypatch.setattr("gateway.imports.plan.CHECKED_EVERY", 2)
+        change = MemberBudgets.change
+
+        async def change_and_demote(*args: Any, **rest: Any) -> Any:
+            nonlocal changed
+            changed += 1
+            if changed == 2:
+                await people.users.edit(ROOT, rob.id, {"role": "none"})
+            return await change(*args, **rest)
+
+        monkeypatch.setattr(MemberBudgets, "change", change_and_demote)
+        lines = [f"{member.email},acme,5" for member in members]
+        await confirmed(browser, "users", "\n".join(["email,account,budget", *lines]), 403)
+        assert changed == 2  # up to the next check

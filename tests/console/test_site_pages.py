@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+import tomllib
+from decimal import Decimal
 
 import msgspec
+import pytest
 
-from gateway.admin.audit_trail import AuditFilter
-from gateway.admin.effective_configuration import effective_configuration
-from gateway.admin.newest_events import newest_events
-from gateway.admin.playground_keys import PlaygroundKeys
+from gateway.admin.audit_trail import AuditFilter, newest_events
+from gateway.admin.machines import Machine, announce
 from gateway.config.loader import parse
+from gateway.database.tables import superseded_lines
+from gateway.ids import Ids
+from gateway.ledger.import_hints import DATABASE
+from gateway.people.playground_keys import PlaygroundKeys
 from gateway.routing.circuit_sync import HASH, CircuitEvent, read_circuit_events
+from gateway.setup.effective_configuration import effective_configuration
 from tests.console.client import PASSWORD, ROOT
 from tests.console.history import ago, calls
 from tests.console.sights import furnished
@@ -43,6 +49,25 @@ async def test_every_page_of_an_operator_and_an_owner_shows_what_is_there(consol
         assert "fake-chat fake 1 in use 0" not in shown.text and "tiny" not in shown.text
 
 
+@pytest.mark.holds("operations/machines.md#several-machines-1")
+async def test_operators_and_viewers_are_told_on_each_page_that_machines_differ(console) -> None:
+    banner = "Machines run different configurations"
+    async with console() as c:
+        store, viewer, owner = (
+            c.services.store.store,
+            await c.as_("eva", role="viewer"),
+            await c.as_("ann", acme="owner"),
+        )
+        await announce(store, Machine("1", "one:8080", "aaa", "1.0"))
+        shown = await viewer.get("/site/configuration")
+        assert banner not in shown.text and "one:8080 aaa" in shown.text
+        await announce(store, Machine("2", "two:8080", "bbb", "1.0"))
+        shown = await viewer.get("/site/configuration")
+        assert banner in shown.text and "two:8080 bbb" in shown.text
+        assert banner in (await viewer.get("/site/models")).text
+        assert banner not in (await owner.get("/accounts/acme")).text
+
+
 async def test_call_is_found_by_its_id_and_pages_have_every_call_once(console) -> None:
     async with console() as c:
         ids = await calls(c, *(ago(minutes=minute) for minute in range(120, 0, -1)), model="fake-chat")
@@ -60,6 +85,23 @@ async def test_call_is_found_by_its_id_and_pages_have_every_call_once(console) -
         assert "No call fits" in (await viewer.get("/site/calls?model=none")).text
 
 
+async def test_call_is_found_by_the_id_that_its_client_saw(console) -> None:
+    async with console() as c:
+        ids = Ids()
+        first, other = ids.request_id(), ids.request_id()
+        for request_id in (first, other):
+            await calls(c, ago(minutes=3), request_id=request_id)
+        shown = ids.completion_id(first)
+        viewer = await c.as_("eva", role="viewer")
+        found = (await viewer.get(f"/site/calls?request_id={shown}")).html
+        assert f'/usage/{first}"' in found and other not in found
+        assert first in (await viewer.get(f"/accounts/acme/usage/{shown}")).html
+        c.workers.start(other, "acme")
+        operator = await c.as_("root", role="operator")
+        await operator.post(f"/site/running/{ids.completion_id(other)}/cancel")
+        assert c.workers.calls == {}
+
+
 async def test_running_call_is_cancelled_by_an_owner_of_its_account_alone(console) -> None:
     async with console() as c:
         c.workers.start("req_1", "other")
@@ -71,12 +113,54 @@ async def test_running_call_is_cancelled_by_an_owner_of_its_account_alone(consol
         assert c.workers.calls == {}
 
 
+async def test_running_calls_of_several_machines_name_them_to_operators_alone(console) -> None:
+    async with console() as c:
+        c.workers.start("req_1", "acme", "one:8080")
+        c.workers.start("req_2", "acme", "two:8080")
+        c.workers.silent_machines = 1
+        viewer, owner = await c.as_("eva", role="viewer"), await c.as_("ann", acme="owner")
+        assert "one:8080" not in (await viewer.get("/site/running")).text, "there is one machine"
+        for number, name in enumerate(("one", "two")):
+            await announce(c.services.store.store, Machine(str(number), f"{name}:8080", "aaa", "1.0"))
+        await c.services.machines.refresh()
+        shown = await viewer.get("/site/running")
+        assert all(text in shown.text for text in ("one:8080", "two:8080", "1 machine does not answer"))
+        shown = await owner.get("/accounts/acme/running")
+        assert "req_2" in shown.text and "8080" not in shown.text and "1 machine does not answer" in shown.text
+
+
 async def test_audit_of_all_accounts_is_shown_clean(console) -> None:
     async with console() as c:
         operator = await c.as_("root", role="operator")
         shown = await operator.post("/site/audit", 200)
         assert "clean" in shown.text and "not clean" not in shown.text
         await operator.post("/site/audit", 404, account="nobody")
+
+
+@pytest.mark.holds("operations/backup.md#older-store-1")
+async def test_superseded_lines_are_named_booked_and_acknowledged(console) -> None:
+    async with console() as c:
+        database = await c.services.database()
+        columns = {"account": "acme", "balance": 0, "uncollected": 0, "late": False, "meta": "", "hash": b"", "at": 0}
+        with database.writing() as connection:
+            for n in (1, 2):
+                row = {"seq": n, "stream_id": f"{n}-0", "request_id": f"op-{n}", "kind": "topup", "amount": n * 10**9}
+                connection.execute(superseded_lines.insert().values(**columns, **row, superseded_at=1))
+        await c.services.store.store.link(DATABASE).call("SET", DATABASE, database.id)
+        operator = await c.as_("root", role="operator", password=PASSWORD)
+        shown = await operator.post("/site/audit", 200)
+        assert "not clean" in shown.text and "2 lines of the ledger are lost in the store" in shown.text
+        shown = await operator.get("/site/superseded")
+        assert "op-1" in shown.text and "op-2" in shown.text
+        before = (await c.services.store.accounts.show("acme")).balance
+        for form in ({"line": "1"}, {"action": "book"}, {"line": "1", "action": "other"}):
+            await operator.post("/site/superseded", 400, current_password=PASSWORD, **form)
+        await operator.post("/site/superseded", 401, line="1", action="book", current_password="wrong")
+        await operator.post("/site/superseded", line="1", action="book", current_password=PASSWORD)
+        assert (await c.services.store.accounts.show("acme")).balance == before + 10**9
+        await operator.post("/site/superseded", all="1", action="acknowledge", current_password=PASSWORD)
+        assert "No line is open" in (await operator.get("/site/superseded")).text
+        assert (await c.services.store.accounts.show("acme")).balance == before + 10**9
 
 
 async def test_owner_sets_budget_role_and_threshold_and_members_of_others_are_not_found(console) -> None:
@@ -89,7 +173,7 @@ async def test_owner_sets_budget_role_and_threshold_and_members_of_others_are_no
         await owner.post(f"{page}/{bob.id}/budget", budget="5", every="")
         budget = await people.member_budgets.show(ROOT, bob.id, "acme")
         assert (budget.budget, budget.every) == (5_000_000_000, None)
-        await owner.post(f"{page}/{bob.id}/role", role="owner")
+        await owner.post(f"{page}/{bob.id}/role", page=page, role="owner")
         for path in ("role", "budget", "remove"):
             await owner.post(f"{page}/{eve.id}/{path}", 404, role="owner", budget="1")
         await owner.post("/accounts/acme/notifications", balance_low="12.5")
@@ -131,7 +215,7 @@ async def test_playground_key_is_one_per_user_and_account_until_it_is_revoked(co
         people, keys = await c.services.people(), c.services.store.keys
         actor, playground = ann.actor(""), people.playground_keys
         first = await playground.text(actor, "acme")
-        again = PlaygroundKeys(people.pepper, keys, people.member_keys)
+        again = PlaygroundKeys(people.pepper, keys, people.member_keys, c.services.store.key_service)
         assert first == await again.text(actor, "acme") != await playground.text(actor, "other")
         [key] = await keys.list("acme")
         await keys.revoke(key.id)
@@ -173,7 +257,7 @@ async def test_probe_now_lets_the_next_call_try_a_target_that_is_not_used(consol
         operator = await c.as_("root", role="operator")
         assert "Probe now" not in (await (await c.as_("eva", role="viewer")).get("/site/models")).text
         assert (await operator.get("/site/models")).text.count("Probe now") == 2
-        form = {"provider": "fake", "credential": "0", "model": "tiny"}
+        form = {"provider": "fake", "credential": "1", "model": "tiny"}
         await operator.post("/site/models/probe", **form)
         shown = await operator.get("/site/models")
         assert "The next call tries the target." in shown.text and shown.text.count("Probe now") == 1
@@ -185,7 +269,16 @@ async def test_probe_now_lets_the_next_call_try_a_target_that_is_not_used(consol
         assert "in use already, or is tried next" in (await operator.get("/site/models")).text
         assert "no such target" in (await operator.post("/site/models/probe", 404, **{**form, "model": "none"})).text
         probes = [event for _, event in await c.services.store.outbox.read() if event.action == "targets.probe"]
-        assert [(event.object, event.after) for event in probes] == [("target:fake#0/tiny", {"causes": ["failures"]})]
+        assert [(event.object, event.after) for event in probes] == [("target:fake#1/tiny", {"causes": ["failures"]})]
+
+
+def test_limits_of_the_server_are_shown_as_a_table_that_the_file_may_have() -> None:
+    settings = parse({"server": {"port": 8085, "limits": {"max_json_body": 2048, "max_account_bodies": 4096}}})
+    text = effective_configuration(settings)
+    server, limits = (text.split(f"[{name}]\n", 1)[1].split("\n[", 1)[0] for name in ("server", "server.limits"))
+    assert "port = 8085" in server and "max_" not in server
+    assert "max_json_body = 2048" in limits and "port" not in limits
+    assert parse({"server": tomllib.loads(text, parse_float=Decimal)["server"]}).server == settings.server
 
 
 def test_literal_secrets_of_a_demo_are_hidden() -> None:

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from html import unescape
 from typing import Any
 
+import pytest
+
 from gateway.accounts.accounts import Account
 from gateway.billing.price_terms import OwnPrice
-from gateway.ledger.scripts import slot
+from gateway.store.links import slot
 from tests.console.client import PASSWORD, ROOT, Browser, Console
 from tests.console.test_prices import MODELS, rows
 
@@ -31,6 +33,7 @@ async def sent(browser: Browser, what: str, status: int = 303, **form: Any) -> A
     return await browser.post(f"{PRICE}/{what}", status, **{"current_password": PASSWORD, **form})
 
 
+@pytest.mark.holds("console.md#what-operators-do-1")
 async def test_operator_sets_amounts_and_sees_what_is_in_force_and_since_when(console) -> None:
     async with console() as c:
         operator, began = await operator_of(c), datetime.now(UTC)
@@ -52,6 +55,7 @@ async def test_operator_sets_amounts_and_sees_what_is_in_force_and_since_when(co
         ]
 
 
+@pytest.mark.holds("console.md#what-operators-do-1")
 async def test_factor_takes_the_place_of_amounts_and_is_removed_again(console) -> None:
     async with console(models=MANY) as c:
         operator = await operator_of(c)
@@ -87,6 +91,7 @@ async def test_wrong_price_is_explained_and_changes_nothing(console) -> None:
         assert (await account(c)).prices == {"b-rich": {"input": "3"}}
 
 
+@pytest.mark.holds("console.md#what-operators-do-1")
 async def test_price_needs_the_password_again(console) -> None:
     async with console() as c:
         operator = await operator_of(c)
@@ -109,6 +114,7 @@ async def test_price_of_a_model_whose_name_is_an_alias_of_another_now_is_removed
         assert set((await account(c)).prices) == {"fake-chat"}
 
 
+@pytest.mark.holds("console.md#what-operators-do-1")
 async def test_price_of_a_model_that_is_gone_can_only_be_removed(console) -> None:
     async with console() as c:
         operator = await operator_of(c)
@@ -121,6 +127,7 @@ async def test_price_of_a_model_that_is_gone_can_only_be_removed(console) -> Non
         assert (await account(c)).prices == {}
 
 
+@pytest.mark.holds("console.md#what-operators-do-1")
 async def test_price_that_a_newer_version_stored_is_shown_as_unreadable(console) -> None:
     async with console() as c:
         operator = await operator_of(c)
@@ -129,9 +136,13 @@ async def test_price_that_a_newer_version_stored_is_shown_as_unreadable(console)
         await c.services.store.store.link(name).call("HSET", name, "p:tiny", '{"per_smell": "1"}')
         for path in (PAGE, f"{PRICE}?model=tiny"):
             shown = (await operator.get(path)).text
-            assert "of a newer version" in shown and "free" not in shown
+            assert "Unreadable, so calls are refused: it has 1 unknown amounts" in shown.replace(
+                "unreadable", "Unreadable"
+            )
+            assert "free" not in shown
         page = await operator.get("/accounts/acme/prices?sort=input")
-        assert "cannot read the account's own price of tiny, which a newer version has set" in unescape(page.text)
+        assert "The account's own price of tiny cannot be read" in unescape(page.text)
+        assert "Calls of this model are refused, all others are served" in page.text
         found = rows(page.html)
         assert found["tiny"].startswith("not available – – –") and "2.50" in found["fake-chat"]
         assert (await operator.get("/accounts/acme/playground")).status == 200

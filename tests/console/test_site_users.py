@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from gateway.admin.audit_trail import AuditFilter
-from tests.console.client import PASSWORD, ROOT
+from gateway.people.sessions import NewSession
+from tests.console.client import HOME, PASSWORD, ROOT
 from tests.console.history import ago, calls
 
 LINK = re.compile(r'id="link">([^<]+)<')
@@ -40,11 +43,12 @@ async def test_role_on_the_site_is_given_only_with_the_password_and_the_last_ope
         )
         assert "The password is wrong" in refused.text
         assert "Open invitations" not in (await operator.get("/site/users")).text
-        await operator.post(f"{page}/role", 401, role="operator", current_password="wrong")
+        await operator.post(f"{page}/role", 401, page=page, role="operator", current_password="wrong")
         assert (await (await c.services.people()).users.show(ROOT, ann.id)).role == "none"
-        last = await operator.post(f"/site/users/{first.id}/role", 409, role="none", current_password=PASSWORD)
+        own, form = f"/site/users/{first.id}", {"role": "none", "current_password": PASSWORD}
+        last = await operator.post(f"{own}/role", 409, page=own, **form)
         assert "operator" in last.text
-        await operator.post(f"{page}/role", role="operator", current_password=PASSWORD)
+        await operator.post(f"{page}/role", page=page, role="operator", current_password=PASSWORD)
         assert (await (await c.services.people()).users.show(ROOT, ann.id)).role == "operator"
 
 
@@ -57,7 +61,7 @@ async def test_disabled_user_is_signed_out_and_a_link_lets_them_in_after_they_ar
         await operator.post(f"{page}/disable", current_password=PASSWORD)
         assert (await browser.ask("GET", "/profile")).location.startswith("/sign-in")
         await operator.post(f"{page}/enable")
-        link = LINK.search((await operator.post(f"{page}/link", 200, current_password=PASSWORD)).html)
+        link = LINK.search((await operator.post(f"{page}/link", 200, page=page, current_password=PASSWORD)).html)
         assert link is not None and "/sign-in/link?token=" in link[1]
 
 
@@ -66,10 +70,10 @@ async def test_memberships_change_and_users_are_found_by_a_part_of_name_or_email
         operator = await c.as_("root", role="operator")
         ann = await c.user("ann@example.com", acme="member")
         page = f"/site/users/{ann.id}"
-        await operator.post(f"{page}/name", name="Ann <b>50% off</b>", email="ann@example.com")
-        await operator.post(f"{page}/memberships", account="other", account_role="owner")
+        await operator.post(f"{page}/name", page=page, name="Ann <b>50% off</b>", email="ann@example.com")
+        await operator.post(f"{page}/memberships", page=page, account="other", account_role="owner")
         await operator.post(f"{page}/memberships/end", account="acme")
-        await operator.post(f"{page}/memberships", 404, account="nobody", account_role="owner")
+        await operator.post(f"{page}/memberships", 404, page=page, account="nobody", account_role="owner")
         shown = await operator.get("/site/users?q=50%25+OFF")
         assert (
             "ann@example.com" in shown.text and "root@example.com</a>" not in shown.html and "<b>50" not in shown.html
@@ -78,6 +82,7 @@ async def test_memberships_change_and_users_are_found_by_a_part_of_name_or_email
         assert "No user fits" in (await operator.get("/site/users?q=50_")).text
 
 
+@pytest.mark.holds("console.md#personal-data-1")
 async def test_operator_downloads_what_is_stored_about_a_person_and_viewers_do_not(console) -> None:
     async with console() as c:
         operator = await c.as_("root", role="operator", password=PASSWORD)
@@ -99,6 +104,7 @@ async def test_operator_downloads_what_is_stored_about_a_person_and_viewers_do_n
         await operator.post("/site/users/usr_nobody/export", 404, current_password=PASSWORD)
 
 
+@pytest.mark.holds("console.md#personal-data-1")
 async def test_person_is_erased_only_after_their_email_is_typed_and_the_password_given(console) -> None:
     async with console() as c:
         first = await c.user("root@example.com", role="operator", password=PASSWORD)
@@ -125,6 +131,7 @@ async def test_person_is_erased_only_after_their_email_is_typed_and_the_password
         assert f"{ann.id} (erased) 1" in report and "0.000000005" in report
 
 
+@pytest.mark.holds("console.md#personal-data-1")
 async def test_last_operator_is_not_erased(console) -> None:
     async with console() as c:
         first = await c.user("root@example.com", role="operator", password=PASSWORD)
@@ -135,6 +142,7 @@ async def test_last_operator_is_not_erased(console) -> None:
         assert (await (await c.services.people()).users.show(ROOT, first.id)).role == "operator"
 
 
+@pytest.mark.holds("console.md#personal-data-1")
 async def test_people_download_their_own_data(console) -> None:
     async with console() as c:
         ann, _ = await c.as_("ann", acme="member"), await c.as_("bob", acme="member")
@@ -142,3 +150,40 @@ async def test_people_download_their_own_data(console) -> None:
         file = await ann.post("/profile/data", 200)
         assert 'attachment; filename="personal-data.json"' in file.headers["Content-Disposition"]
         assert json.loads(file.html)["user"]["email"] == "ann@example.com" and "bob@" not in file.html
+
+
+@pytest.mark.holds("people.md#who-is-who-8")
+async def test_page_says_which_admin_tokens_end_with_the_role_and_they_do(console) -> None:
+    async with console() as c:
+        operator = await c.as_("root", role="operator", password=PASSWORD)
+        people, rob = await c.services.people(), await c.user("rob@example.com", role="operator")
+        for name in ("billing", "deploy"):
+            await people.tokens.create(rob.actor(""), name, ["read"])
+        await people.tokens.create(ROOT, "of-nobody", ["read"])
+        page = f"/site/users/{rob.id}"
+        shown = (await operator.get(page)).text
+        assert shown.count("These admin tokens end for good, because the user made them: billing") == 3
+        assert "deploy" in shown and "of-nobody" not in shown
+        await operator.post(f"{page}/role", page=page, role="viewer", current_password=PASSWORD)
+        assert "These admin tokens end" not in (await operator.get(page)).text
+        states = {token.name: token.state for token in await people.tokens.list(ROOT)}
+        assert states == {"billing": "revoked", "deploy": "revoked", "of-nobody": "active"}
+
+
+@pytest.mark.holds("people.md#proved-addresses-11")
+async def test_page_says_before_marking_that_it_ends_nothing_of_the_user_and_offers_a_link(console) -> None:
+    async with console() as c:
+        operator = await c.as_("root", role="operator", password=PASSWORD)
+        people, eve = await c.services.people(), await c.user("boss@example.com", is_proved=False, password=PASSWORD)
+        browser, page = await c.browser(), f"/site/users/{eve.id}"
+        session = await people.sign_in.with_password("boss@example.com", PASSWORD, HOME)
+        assert isinstance(session, NewSession)
+        browser.use_session(session)
+        shown = (await operator.get(page)).text
+        before = shown.partition("Mark the address as proved")[2].partition("Mark as proved")[0]
+        stays = "the password, sessions, connections with identity providers, second factor, admin tokens and API keys"
+        assert stays in before and "of before stay, whoever set them up" in before
+        assert "use Make a link to sign in above instead" in before
+        await operator.post(f"{page}/prove", page=page, current_password=PASSWORD)
+        assert (await browser.ask("GET", "/profile")).status == 200  # as the page says
+        assert (await people.users.show(ROOT, eve.id)).has_password

@@ -9,10 +9,10 @@ import pyotp
 import pytest
 import sqlalchemy as sa
 
-from gateway.admin.sign_in import SecondStep
-from gateway.admin.sign_in_links import MOST_STEPS
 from gateway.database.people_tables import sign_in_links
 from gateway.errors import InvalidLink
+from gateway.people.sign_in import SecondStep
+from gateway.people.sign_in_links import MOST_STEPS
 from tests.console.client import HOME, PASSWORD, ROOT, Browser, Console, Shown
 from tests.console.oidc_world import OpenWorld, away, back, oidc_world
 
@@ -44,6 +44,7 @@ async def who(browser: Browser) -> str:
     return (await browser.get("/profile")).found(r'class="who" title="([^"]+)"')
 
 
+@pytest.mark.holds("console.md#security-6")
 async def test_each_tab_asks_for_the_code_of_its_own_person(console: Any) -> None:
     async with console() as c:
         codes = {name: await with_code(c, name) for name in ("ann", "ben")}
@@ -144,6 +145,7 @@ async def test_form_from_before_a_sign_out_is_shown_again(console: Any) -> None:
         assert done.location == "/profile"
 
 
+@pytest.mark.holds("console.md#security-6")
 async def test_two_tabs_come_back_from_a_provider_in_any_order(oidc_world: OpenWorld) -> None:
     async with oidc_world() as (c, _):
         await c.user("ann@example.com")

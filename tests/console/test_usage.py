@@ -9,20 +9,22 @@ from html import unescape
 from typing import Any
 from urllib.parse import urlencode
 
-from gateway.admin import provider_health
-from gateway.admin.recent_answers import RecentAnswers
-from gateway.admin.reports import Reports
+import pytest
+
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.console.pages import usage
 from gateway.console.rendering import render
 from gateway.history import usage_sums
 from gateway.ledger.price_tables import store_prices
-from tests.admin_api.both_databases import database_address, database_url, postgres
+from gateway.reports import provider_health
+from gateway.reports.reports import Reports
+from gateway.web.recent_answers import RecentAnswers
+from tests.admin_api.both_databases import database_address, database_url
 from tests.console.client import ROOT, Browser
 from tests.console.history import ago, calls, history
 
-__all__ = ["database_address", "database_url", "postgres"]
+__all__ = ["database_address", "database_url"]
 
 USAGE = "/accounts/acme/usage"
 ODD = "<b>\"'"
@@ -44,6 +46,7 @@ async def test_overview_shows_balance_spend_errors_and_keys(console) -> None:
         assert "2.000000007 USD" in day and "50 %" in day
 
 
+@pytest.mark.holds("console.md#usage-and-overview-1")
 async def test_table_of_the_chart_has_spend_and_calls_of_each_model(console) -> None:
     async with console() as c:
         account = await history(c)
@@ -61,6 +64,7 @@ async def test_table_of_the_chart_has_spend_and_calls_of_each_model(console) -> 
             assert f"2026-03-06 {' '.join(['0'] * 15)} 1 2026-03-07" in text
 
 
+@pytest.mark.holds("console.md#usage-and-overview-1")
 async def test_chart_of_too_many_rows_has_longer_periods(console, monkeypatch) -> None:
     monkeypatch.setattr(usage_sums, "MOST_ROWS", 10)
     monkeypatch.setattr(usage_sums, "_statement", usage_sums._statement.__wrapped__)  # none is kept with this limit
@@ -84,6 +88,7 @@ async def test_chart_of_too_many_rows_has_longer_periods(console, monkeypatch) -
             assert "2026-03 0.000000018 18 0.000000006 6" in page.text
 
 
+@pytest.mark.holds("console.md#usage-and-overview-1")
 async def test_chart_of_a_long_range_has_so_few_rows_that_the_page_stays_small(console) -> None:
     async with console() as c:
         for number in range(9):
@@ -100,6 +105,7 @@ async def test_chart_of_a_long_range_has_so_few_rows_that_the_page_stays_small(c
         assert "by model, by day" in shown.text and len(shown.body) < 55_000
 
 
+@pytest.mark.holds("console.md#reports-1")
 async def test_overview_and_reports_count_the_same_errors(console) -> None:
     async with console() as c:
         key = (await c.services.store.keys.create("acme", name="robot")).id
@@ -210,6 +216,7 @@ async def all_calls(browser: Browser, path: str) -> list[str]:
     return found
 
 
+@pytest.mark.holds("console.md#the-page-of-a-call-1")
 async def test_call_is_taken_apart_and_compared_with_the_usual_one(console) -> None:
     price = Price(version="v1", input=1_000_000_000, output=2_500_000_000)
     async with console() as c:
@@ -233,6 +240,7 @@ async def test_call_is_taken_apart_and_compared_with_the_usual_one(console) -> N
         assert "too few calls" in (await owner.get(f"{USAGE}/{first[0]}")).text
 
 
+@pytest.mark.holds("console.md#the-page-of-a-call-1")
 async def test_page_of_a_call_has_what_each_attempt_answered(console) -> None:
     async with console() as c:
         answers = [

@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from html import unescape
+from urllib.parse import quote
 
-from gateway.admin.recent_answers import RecentAnswers
+import pytest
+
 from gateway.console.outcomes import WORDS
 from gateway.errors import UpstreamError
 from gateway.history.refusals import add_batches
+from gateway.ids import Ids
 from gateway.ledger.refusal_counts import HOUR, RefusalBatch
-from tests.admin_api.both_databases import database_address, database_url, postgres
-from tests.console.client import Console, Shown
+from gateway.web.recent_answers import RecentAnswers
+from tests.admin_api.both_databases import database_address, database_url
+from tests.console.client import ROOT, Console, Shown
 from tests.console.history import ago, calls, history
 
-__all__ = ["database_address", "database_url", "postgres"]
+__all__ = ["database_address", "database_url"]
 
 OVERVIEW = "/accounts/acme"
 USAGE = "/accounts/acme/usage"
@@ -35,6 +39,26 @@ def options(page: Shown, name: str) -> dict[str, str]:
     return {unescape(value): unescape(text) for value, text in pairs if value or text != "all"}
 
 
+async def test_member_opens_a_call_by_the_id_that_the_answer_has(console) -> None:
+    async with console() as c:
+        user = await c.user("ann@example.com", acme="member")
+        member = await c.signed_in(user)
+        ids = Ids()
+        own, other = ids.request_id(), ids.request_id()
+        await calls(c, ago(minutes=3), request_id=own, user=user.id)
+        await calls(c, ago(minutes=2), request_id=other)
+        assert "Request or chatcmpl-… id" in (await member.get(USAGE)).text
+        for text in (own, ids.completion_id(own), f" {own} "):
+            moved = await member.get(f"{USAGE}?request={quote(text)}", 303)
+            assert moved.headers["Location"].startswith(f"{USAGE}/")
+            assert own in (await member.get(moved.headers["Location"])).html
+        for text in (ids.completion_id(other), "//example.com/?a#b", "<b>"):
+            moved = await member.get(f"{USAGE}?request={quote(text, safe='')}", 303)
+            assert moved.headers["Location"] == f"{USAGE}/{quote(text, safe='')}"
+            await member.get(moved.headers["Location"], 404)
+
+
+@pytest.mark.holds("console.md#usage-and-overview-3")
 async def test_refused_requests_after_the_range_do_not_count(console) -> None:
     async with console() as c:
         key = (await c.services.store.keys.create("acme", name="robot")).id
@@ -49,6 +73,7 @@ async def test_refused_requests_after_the_range_do_not_count(console) -> None:
         assert "0 failed, 0 refused" in (await owner.get(f"{OVERVIEW}?{none}")).text
 
 
+@pytest.mark.holds("console.md#usage-and-overview-3")
 async def test_refused_requests_pass_the_filters_of_calls_and_have_no_outcome(console) -> None:
     async with console() as c:
         c.services.recent = RecentAnswers(30.0)  # no second passes between these pages
@@ -70,6 +95,7 @@ async def test_refused_requests_pass_the_filters_of_calls_and_have_no_outcome(co
         assert ", 11 requests refused before they ran" in (await (await c.signed_in(ann)).get(USAGE)).text
 
 
+@pytest.mark.holds("console.md#usage-and-overview-2")
 async def test_outcomes_to_choose_are_those_of_the_calls_that_the_reader_sees(console) -> None:
     async with console() as c:
         ann = await c.user("ann@example.com", acme="member")
@@ -87,7 +113,7 @@ async def test_outcomes_to_choose_are_those_of_the_calls_that_the_reader_sees(co
         }
         closed = {"client_closed": "client_closed: the client left first"}
         assert options(await owner.get(f"{USAGE}?range=24h"), "outcome") == words
-        assert options(await owner.get(f"{USAGE}?range=7d"), "outcome") == words | closed
+        assert options(await owner.get(f"{USAGE}?range=30d"), "outcome") == words | closed
         assert options(await owner.get(f"{USAGE}?range=24h&model=tiny"), "outcome") == {"ok": "ok"}
         assert options(await (await c.signed_in(ann)).get(USAGE), "outcome") == {"ok": "ok"}
         page = await owner.get(f"{USAGE}?range=24h&outcome=upstream_timeout")
@@ -95,6 +121,7 @@ async def test_outcomes_to_choose_are_those_of_the_calls_that_the_reader_sees(co
         assert "1 call, 0.000000002 USD" in page.text and timed_out in page.html and "tiny Spend" not in page.text
 
 
+@pytest.mark.holds("console.md#usage-and-overview-2")
 async def test_reclaimed_call_is_found_by_the_outcome_that_the_sums_have(console) -> None:
     async with console() as c:
         await calls(c, ago(hours=2), model="tiny")
@@ -109,6 +136,7 @@ async def test_reclaimed_call_is_found_by_the_outcome_that_the_sums_have(console
             assert found.count("/usage/req_") == 1 and lost in found
 
 
+@pytest.mark.holds("console.md#usage-and-overview-2")
 async def test_whoever_sees_all_calls_filters_by_member(console) -> None:
     async with console() as c:
         ann = await c.user("ann@example.com", acme="member")
@@ -128,8 +156,9 @@ async def test_whoever_sees_all_calls_filters_by_member(console) -> None:
         assert not options(member, "user") and "owner@example.com" not in member.html
 
 
+@pytest.mark.holds("console.md#usage-and-overview-2")
 async def test_chosen_member_behind_the_first_ones_has_a_name(console, monkeypatch) -> None:
-    for module in ("members", "pages.usage", "pages.reports"):
+    for module in ("choices", "pages.usage", "pages.reports"):
         monkeypatch.setattr(f"gateway.console.{module}.MOST_MEMBERS", 1)
     async with console() as c:
         owner = await c.as_("ann", acme="owner")
@@ -152,3 +181,24 @@ def test_every_failure_of_a_provider_has_words() -> None:
         waiting += error.__subclasses__()
         codes |= {error.default_code} if error.default_code and error.__module__.startswith("gateway.") else set()
     assert len(codes) > 5 and codes <= WORDS.keys()
+
+
+def models(page: Shown) -> set[str]:
+    """The choices of the filter of models; their values are their texts."""
+    shown = page.found(r'(?s)<select name="model"[^>]*>(.*?)</select>')
+    return set(re.findall(r"<option[^>]*>([^<]*)", shown)) - {"all"}
+
+
+@pytest.mark.holds("console.md#security-10")
+async def test_filter_has_the_models_that_the_account_may_use_and_those_that_were_used(console) -> None:
+    async with console() as c:
+        for path in ("ann", "root"):
+            reader = await c.as_(path, acme="member", role="operator" if path == "root" else "none")
+            assert models(await reader.get(USAGE)) == {"fake-chat", "tiny"}
+            assert "secret" not in (await reader.get(USAGE)).html
+        owner = await c.as_("bob", acme="owner")
+        await calls(c, ago(minutes=3), model="secret")
+        await c.services.store.account_admin.move(ROOT, "other", "vip")
+        assert models(await owner.get(f"{USAGE}?range=30d")) == {"fake-chat", "secret", "tiny"}
+        other = await c.as_("eve", other="member")
+        assert "secret" in models(await other.get("/accounts/other/usage"))

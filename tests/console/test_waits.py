@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
-from gateway.admin.call_details import CallReader
-from gateway.console.handler import MOST_WAITS, PageHandler
+from gateway.console.handler import PageHandler
+from gateway.console.page_run import MOST_WAITS
 from gateway.console.replies import Document, Reply
-from gateway.console.route import Route, Router
+from gateway.console.route import PageRoute, PageRouter
 from gateway.console.visit import Visit
-from gateway.http_server.attended import AttendedWork, ClientLeft
+from gateway.reports.call_details import CallReader
+from gateway.web.attended import AttendedWork, ClientLeft
+from tests.captured_log import logged
 from tests.console.client import Browser, Shown
 from tests.polling import until
 
@@ -32,6 +34,7 @@ def ask(browser: Browser, path: str, times: int) -> list[asyncio.Task[Shown]]:
     return [asyncio.create_task(browser.ask("GET", path)) for _ in range(times)]
 
 
+@pytest.mark.holds("console.md#security-3")
 async def test_one_person_waits_for_the_costs_of_a_few_calls_at_a_time(console) -> None:
     async with console() as c:
         ann, ben = await c.as_("ann", acme="member"), await c.as_("ben", acme="member")
@@ -68,6 +71,7 @@ async def test_nothing_looks_for_the_cost_of_a_call_once_the_browser_has_left(co
         assert len(looked) == before
 
 
+@pytest.mark.holds("console.md#security-3")
 @pytest.mark.parametrize("audience", ["signed_in", "public"])
 async def test_every_route_that_waits_ends_with_the_connection_and_the_log_says_so(
     console, audience: Any, capfd: pytest.CaptureFixture[str]
@@ -84,12 +88,14 @@ async def test_every_route_that_waits_ends_with_the_connection_and_the_log_says_
 
     async with console() as c:
         ann = await c.as_("ann")
-        c.site.router = Router([Route(method="GET", path="/waits", audience=audience, function=endless, waits=True)])
+        c.site.router = PageRouter(
+            [PageRoute(method="GET", path="/waits", audience=audience, function=endless, waits=True)]
+        )
         waiting = ask(ann, "/waits", 2)
         await until(lambda: len(running) == 2)
         await leave(*waiting)
         await until(lambda: len(ended) == 2)
-    assert capfd.readouterr().err.count('"path":"/waits","status":499') == 2
+    await logged(capfd, '"path":"/waits","status":499', times=2)
 
 
 async def test_route_that_changes_something_is_completed_when_the_browser_has_left(console, monkeypatch) -> None:
@@ -111,8 +117,8 @@ async def test_route_that_changes_something_is_completed_when_the_browser_has_le
     async with console() as c:
         callback, _ = c.site.router.search("GET", "/sign-in/oidc/any/callback")
         assert callback.waits and callback.completes
-        route = Route(method="GET", path="/changes", audience="public", function=change, waits=True, completes=True)
-        c.site.router = Router([route])
+        route = PageRoute(method="GET", path="/changes", audience="public", function=change, waits=True, completes=True)
+        c.site.router = PageRouter([route])
         [asked] = ask(await c.as_("ann"), "/changes", 1)
         await begun.wait()
         await leave(asked)

@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from gateway.database.bulk import Row, add_rows, insert_rows, update_rows
 from gateway.database.engine import Database
 from gateway.database.tables import import_state, ledger_lines, statements, usage_site_daily
-from tests.databases import database, database_address, postgres
+from tests.databases import database, database_address
 
-__all__ = ["database", "database_address", "postgres"]
+__all__ = ["database", "database_address"]
 
 ODD = ("", "a\tb\nc\r\\d\\N", "\\N", "\\.", "'\"`;--", "é 漢 😀", "\x01\x1f\x7f", "NULL")
 
@@ -23,7 +23,7 @@ def state(account: str, number: int = 7) -> Row:
 def line(seq: int, text: str = "", cost: int | None = None) -> Row:
     """A row of `ledger_lines`."""
     call = ("k", "m", "", "p", "chat", "ok", True, 1, 2, 3, 4, 5)
-    return ("acme", seq, "1-1", 1, text, "use", -1, 0, 0, False, text, b"h", *call, text, "", cost)
+    return ("acme", seq, "1-1", 1, text, "use", -1, 0, 0, False, text, b"h", *call, text, "", cost, text)
 
 
 def found(database: Database, table: sa.Table) -> list[Row]:

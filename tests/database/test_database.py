@@ -12,20 +12,27 @@ import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
 from gateway.config.loader import parse
 from gateway.database.address import DatabaseAddress, address_of, postgres_address
-from gateway.database.engine import Database, _engine
+from gateway.database.engine import ATTEMPTS, Database, _engine
+from gateway.database.migrate import FOLDER, revisions_known
 from gateway.database.tables import meta, metadata, usage_hourly
 from gateway.errors import DatabaseRefused, DatabaseUnavailable
-from tests.databases import database, database_address, postgres
+from tests.databases import database, database_address
 
-__all__ = ["database", "database_address", "postgres"]
+__all__ = ["database", "database_address"]
 
 
 def test_migrations_make_the_tables_of_the_code(database: Database) -> None:
     with database.reading() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+def test_known_versions_are_those_of_the_migrations() -> None:
+    scripts = ScriptDirectory(str(FOLDER)).walk_revisions()  # the newest first
+    assert [script.revision for script in scripts] == list(revisions_known())
 
 
 def test_upgrade_keeps_the_lines_and_sums_of_before_the_upstream_cost(
@@ -66,6 +73,7 @@ def test_processes_that_open_a_new_database_at_once_agree_on_its_id(database_add
     assert len({one.id for one in opened}) == 1
 
 
+@pytest.mark.holds("operations/history.md#history-6")
 def test_newer_database_is_refused(database: Database) -> None:
     with database.writing() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
@@ -163,3 +171,28 @@ def test_second_opening_in_a_process_does_not_let_other_processes_end_the_write_
             connection.execute(meta.insert().values(key=f"key {n}", value=""))
         assert seen_by_another_process() == before + n + 1
     database.close()
+
+
+class Undone(Exception):
+    """What a driver raises for a transaction that the server undid."""
+
+    sqlstate = "40P01"
+
+
+@pytest.mark.parametrize("times", [1, ATTEMPTS - 1, ATTEMPTS])
+def test_transaction_that_the_server_undoes_is_tried_five_times(database: Database, times: int) -> None:
+    calls = 0
+
+    def change(_: object) -> int:
+        nonlocal calls
+        calls += 1
+        if calls <= times:
+            raise sa.exc.OperationalError("UPDATE", {}, Undone())
+        return calls
+
+    if times < ATTEMPTS:
+        assert database.write(change) == times + 1
+    else:
+        with pytest.raises(DatabaseUnavailable):
+            database.write(change)
+        assert calls == ATTEMPTS

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+UP = "up"  # written by Prometheus for each target of a job
 FUNCTIONS = frozenset({"rate", "increase", "sum", "max", "min", "avg", "count", "absent", "histogram_quantile"})
 WORDS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right", "or", "and", "unless", "bool"})
 TOKEN = re.compile(
@@ -62,7 +63,7 @@ def parse(text: str) -> Expression:
                 expression.selectors[-1].labels.add(token)
         elif kind == "name" and listed and listed[-1] in WORDS:
             expression.groups.add(token)
-        elif kind == "name" and token.startswith("gateway_"):
+        elif kind == "name" and (token.startswith("gateway_") or token == UP):
             expression.selectors.append(Selector(token))
         elif kind == "name":
             assert token in FUNCTIONS | WORDS, f"unknown name {token}"

@@ -16,10 +16,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.admin.request_limits import EXPORTS, IMPORTS, REPORTS
+from gateway.admin.times import FIRST_YEAR, LAST_YEAR
 from gateway.admin_api.access import Access
+from gateway.admin_api.api import READS_AT_ONCE, SHARE
 from gateway.admin_api.table import ROUTES
 from gateway.testing.ports import free_ports
+from gateway.web.fair_turns import MOST_OF_ONE
+from gateway.web.request_limits import CHECKS, EXPORTS, IMPORTS, REPORTS, RUNNING
 from tests.admin_api.conftest import api, database_url, settings
 from tests.polling import until
 
@@ -37,7 +40,7 @@ def needed(access: Access) -> str:
     if access.operators_only:
         return "operator"
     also = " or `read`" if access.reads else f" and `{access.also}`" if access.also else ""
-    return f"`{access.scope}`{also}{' of the site' if access.target == 'site' else ''}"
+    return f"`{access.scope}`{also}{' of the site' if access.needs_site else ''}"
 
 
 def test_table_has_every_route_with_its_scopes() -> None:
@@ -48,14 +51,20 @@ def test_table_has_every_route_with_its_scopes() -> None:
 
 def test_table_of_limits_has_every_route_with_a_limit() -> None:
     rows = []
-    for limit in (REPORTS, EXPORTS, IMPORTS):
-        routes = [route for route in ROUTES if route.limit is limit]
-        paths = ", ".join(f"`{route.path}`" for route in routes)
-        rows.append(f"| `{routes[0].method} {paths[1:]} | {limit.most} | {limit.most_of_site} |\n")
+    for limit in (REPORTS, EXPORTS, IMPORTS, RUNNING, CHECKS):
+        paths = ", ".join(f"`{route.method} {route.path}`" for route in ROUTES if route.limit is limit)
+        rows.append(f"| {paths} | {limit.most} | {limit.most_of_site} |\n")
     assert "".join(rows) in PAGE, rows
     assert sum(route.limit is not None for route in ROUTES) == sum(row.count("`") // 2 for row in rows)
 
 
+def test_numbers_of_reads_are_those_of_the_code() -> None:
+    assert f"{READS_AT_ONCE} reads without such a limit are answered at a time, {SHARE} of them of one token" in PAGE
+    assert f"up to {MOST_OF_ONE} more of a token wait" in PAGE
+    assert f"between the years {FIRST_YEAR} and {LAST_YEAR}" in PAGE
+
+
+@pytest.mark.holds("admin-api.md#a-payment-webhook-1")
 @pytest.mark.slow
 async def test_webhook_of_the_page_credits_each_signed_event_once(api, tmp_path: Path) -> None:
     (code,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

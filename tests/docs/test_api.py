@@ -11,8 +11,8 @@ import msgspec
 
 from gateway.api.handler import allowed_methods
 from gateway.api.routes import PATHS, PREFIXES
-from gateway.config.settings import ServerSettings
-from gateway.ids import Ids, tool_call_id
+from gateway.config.settings import ServerLimitSettings
+from gateway.ids import Ids, request_id, tool_call_id
 from gateway.inference import idempotency
 from gateway.schemas.chat_response import FINISH_REASONS
 
@@ -31,7 +31,7 @@ def test_page_has_a_section_for_each_route_with_its_methods_and_no_other() -> No
         for path, route in {**PATHS, **PREFIXES}.items()
         for method in allowed_methods(route.handler)
         if method != "HEAD"  # answered wherever GET is
-    }
+    } | {("POST", f"/v1beta/models/{{model}}:{name}") for name in PREFIXES["/v1beta/models/"].methods}
     assert shown == served
 
 
@@ -76,8 +76,8 @@ def test_every_header_on_the_page_is_in_the_sources() -> None:
 
 def test_examples_are_json_and_bounds_are_the_bounds() -> None:
     examples = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    assert [msgspec.json.decode(example)["object"] for example in examples] == ["balance", "usage", "receipt"]
-    assert (idempotency.MAX_ANSWER, ServerSettings().max_kept_answers) == (1 << 20, 64 << 20)
+    assert [msgspec.json.decode(example)["object"] for example in examples] == ["model", "balance", "usage", "receipt"]
+    assert (idempotency.MAX_ANSWER, ServerLimitSettings().max_kept_answers) == (1 << 20, 64 << 20)
     assert "up to 1 MiB" in PAGE
     assert "up to `max_kept_answers` (64 MiB)" in PAGE
 
@@ -86,7 +86,7 @@ def test_chat_section_names_every_finish_reason_and_the_ids_as_the_gateway_makes
     section = PAGE.split("## POST /v1/chat/completions\n", 1)[1].split("\n## ", 1)[0]
     assert all(f"`{reason}`" in section for reason in FINISH_REASONS)
     for made, told in (
-        (Ids().completion_id(), r"`(chatcmpl-)` and\s+(\d+)\s+letters and\s+digits"),
+        (Ids().completion_id(request_id()), r"`(chatcmpl-)` and\s+(\d+)\s+letters and\s+digits"),
         (tool_call_id(), r"`(call_)` and\s+(\d+)\s+letters and\s+digits"),
     ):
         found = re.search(told, section)

@@ -1,54 +1,57 @@
-"""README, prices.md, operations.md and scaling.md name the tests that hold their claims.
-
-A claim is followed by a comment in the source of the page: `<!-- held by tests/FILE.py::test_NAME … -->`. It stands at
-the end of a paragraph, of an item of a list or of a row of a table, and a rendered page does not show it.
-"""
+"""Each claim of the pages has a test that holds it, and each mark of a test is that of a claim: see tests/claims.py."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
+from collections import Counter
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/operations.md", "docs/prices.md", "docs/scaling.md")
-REFERENCE = re.compile(r"<!-- held by (.*?) -->", re.DOTALL)
-#: Sections that say how to do something, or what is not covered.
-WITHOUT_CLAIMS = {
-    "README.md": {"Run it", "Test it", "Dependencies", "More"},
-    "docs/scaling.md": {"Not included"},
+from tests.claims import (
+    CLAIM,
+    PAGE,
+    ROOT,
+    all_claims,
+    all_marks,
+    blocks,
+    claims_of,
+    marks_of,
+    page,
+    page_files,
+    sections,
+)
+
+#: Pages whose every section has a claim, unless it says how to do something, or what is not covered.
+WITHOUT_CLAIMS: dict[str, set[str]] = {
+    "README.md": {"Run it", "Test it", "More"},
+    "docs/operations.md": {"Operations"},
+    "docs/operations/audit.md": {"Audit of the ledger"},
+    "docs/operations/backup.md": set(),
+    "docs/operations/history.md": set(),
+    "docs/operations/log.md": {"The log"},
+    "docs/operations/machines.md": set(),
+    "docs/operations/network.md": {"Proxies, bodies and connections"},
+    "docs/operations/processes.md": set(),
+    "docs/operations/redis.md": {"The store"},
+    "docs/operations/start.md": {"Start, stop and reload"},
+    "docs/operations/upgrade.md": {"Upgrade", "Rolling restart", "systemd", "nginx", "HAProxy", "An orchestrator"},
+    "docs/prices.md": set(),
+    "docs/scaling.md": {"Growth of an installation", "Not included"},
+    "docs/security.md": {"What is promised"},
 }
-#: Sections about money of docs/operations.md; docs/prices.md has no others.
+#: Sections about money of docs/operations/; docs/prices.md has no others.
 MONEY = {
-    "What happens when a process ends",
-    "Durability of commands",
-    "Redis for production",
-    "Audit",
-    "Late and uncollected",
+    "docs/operations/processes.md": {"What happens when a process ends"},
+    "docs/operations/redis.md": {"Durability of commands", "Redis for production"},
+    "docs/operations/audit.md": {"Audit", "Late and uncollected"},
 }
 NUMBER = r"\d|\b(two|three|four|five|six|eight|ten|twenty|half|quarter|fifths|tenth|twice|once)\b"
 FIGURE = re.compile(NUMBER, re.IGNORECASE)
 
 
-def sections(text: str) -> dict[str, str]:
-    """The text below each heading, without blocks of code."""
-    prose = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
-    parts = re.split(r"^#+ (.*)$", prose, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def blocks(section: str) -> Iterator[str]:
-    """The paragraphs, the items of lists and the rows of tables."""
-    folded = REFERENCE.sub(lambda found: " ".join(found[0].split()), section)
-    for part in re.split(r"\n(?:\s*\n)+|\n(?=- )", folded.strip()):
-        if part.startswith("|"):
-            yield from part.splitlines()[2:]
-        else:
-            yield part
+def sections_of(path: str) -> list[tuple[str, str]]:
+    """The sections of a page."""
+    return sections((ROOT / path).read_text(encoding="utf-8"))
 
 
 def has_figure(block: str) -> bool:
@@ -58,72 +61,100 @@ def has_figure(block: str) -> bool:
 
 
 def faults_of_figures(section: str) -> list[str]:
-    """The blocks with a figure and without a reference."""
-    return [block for block in blocks(section) if has_figure(block) and not REFERENCE.search(block)]
+    """The blocks with a figure and without a claim."""
+    return [block for block in blocks(section) if has_figure(block) and not CLAIM.search(block)]
 
 
-@cache
-def named_tests(path: str) -> dict[str, bool]:
-    """The tests of a file, and whether they may pass: not those that are skipped or expected to fail."""
-    file = ROOT / path
-    if not file.is_file():
-        return {}
-    functions = [
-        node
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_")
-    ]
-    return {
-        node.name: not re.search(r"mark\.(xfail|skip)\b", " ".join(ast.unparse(mark) for mark in node.decorator_list))
-        for node in functions
-    }
+def test_each_claim_has_a_test_that_must_pass() -> None:
+    held = {mark.claim for mark in all_marks()[0]}
+    assert len(held) > 400
+    assert [claim.name for claim in all_claims() if claim.name not in held] == []
+    assert [mark for mark in all_marks()[0] if not mark.passes] == []  # skipped or expected to fail
 
 
-def fault_of_reference(name: str) -> str:
-    """What is wrong with a reference; empty if it names a test that runs and must pass."""
-    path, _, test = name.partition("::")
-    passes = named_tests(path).get(test)
-    if passes is None:
-        return f"{name}: no such test"
-    return "" if passes else f"{name}: skipped or expected to fail"
+def test_each_mark_is_that_of_a_test_and_names_a_claim() -> None:
+    names = {claim.name for claim in all_claims()}
+    marks, faults = all_marks()
+    assert faults == []
+    assert [mark for mark in marks if mark.claim not in names] == []
+    assert [mark for mark, count in Counter(marks).items() if count > 1] == []
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_reference_names_a_test_that_must_pass(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    names = [name for found in REFERENCE.findall(text) for name in found.split()]
-    assert len(names) > 10
-    assert [fault for name in names if (fault := fault_of_reference(name))] == []
-    assert text.count("held by tests/") == len(REFERENCE.findall(text))  # none is misspelt
+def test_each_claim_is_well_formed_and_the_only_one_of_its_name() -> None:
+    assert [name for name, count in Counter(claim.name for claim in all_claims()).items() if count > 1] == []
+    written = sum(len(re.findall(r"<!--\s*claim", path.read_text(encoding="utf-8"))) for path in page_files())
+    assert written == len(all_claims())  # none is misspelt or in a block of code
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_every_section_with_claims_has_a_reference(page: str) -> None:
-    without = {
-        title
-        for title, text in sections((ROOT / page).read_text(encoding="utf-8")).items()
-        if not REFERENCE.search(text)
-    }
-    assert without == WITHOUT_CLAIMS.get(page, set())
+def test_page_equals_the_one_made_from_pages_and_marks() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tests.claims"
 
 
-def test_every_figure_in_a_section_about_money_has_a_reference() -> None:
-    prices = sections((ROOT / "docs/prices.md").read_text(encoding="utf-8"))
-    operations = sections((ROOT / "docs/operations.md").read_text(encoding="utf-8"))
-    assert operations.keys() >= MONEY
-    texts = [*prices.values(), *(operations[title] for title in MONEY)]
+def test_pages_name_no_tests() -> None:
+    assert [path.name for path in page_files() if ".py::test_" in path.read_text(encoding="utf-8")] == []
+
+
+def test_each_page_for_operators_is_named() -> None:
+    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "operations").glob("*.md")}
+    assert pages < WITHOUT_CLAIMS.keys()
+
+
+@pytest.mark.parametrize("path", WITHOUT_CLAIMS)
+def test_every_section_with_claims_has_one_with_a_name(path: str) -> None:
+    without = {title for title, text in sections_of(path) if not CLAIM.search(text)}
+    assert without == WITHOUT_CLAIMS[path]
+
+
+def test_every_figure_in_a_section_about_money_has_a_claim() -> None:
+    texts = [text for _, text in sections_of("docs/prices.md")]
+    for path, titles in MONEY.items():
+        found = dict(sections_of(path))
+        assert found.keys() >= titles
+        texts += [found[title] for title in titles]
     assert sum(map(has_figure, (block for text in texts for block in blocks(text)))) > 50
     assert [fault for text in texts for fault in faults_of_figures(text)] == []
 
 
-def test_missing_and_wrong_references_are_found() -> None:
-    held = "<!-- held by tests/docs/test_claims.py::test_missing_and_wrong_references_are_found -->"
-    items = f"- `8` of it\n- eight of it\n  {held}\n- 60 seconds"
-    page = f"# A\n\nAt most 8.\n{held}\n\n{items}\n\n| a |\n|---|\n| 1 |\n| 2 {held} |\n"
-    assert faults_of_figures(sections(page)["A"]) == ["- 60 seconds", "| 1 |"]
-    assert (
-        fault_of_reference("tests/docs/test_claims.py::test_missing")
-        == "tests/docs/test_claims.py::test_missing: no such test"
-    )
-    assert fault_of_reference("tests/docs/none.py::test_x") == "tests/docs/none.py::test_x: no such test"
-    assert fault_of_reference(held.split()[3]) == ""
+def test_missing_claims_are_found() -> None:
+    items = "- `8` of it\n- eight of it\n  <!-- claim: a-2 -->\n- 60 seconds"
+    table = "| a |\n|---|\n| 1 |\n| 2 | 3 <!-- claim: a-3 --> |"
+    text = f"# A\n\nAt most [8](api.md).\n<!-- claim: a-1 -->\n\n{items}\n\n{table}\n"
+    [(_, section)] = sections(text)
+    assert faults_of_figures(section) == ["- 60 seconds", "| 1 |"]
+    assert [tuple(claim) for claim in claims_of("api.md", text)] == [
+        ("api.md#a-1", "A", "At most 8."),
+        ("api.md#a-2", "A", "eight of it"),
+        ("api.md#a-3", "A", "2 – 3"),
+    ]
+
+
+def test_marks_are_read_of_functions_classes_and_modules() -> None:
+    mark = "pytest.mark.holds"
+    source = f"""
+pytestmark = [pytest.mark.clients, {mark}("api.md#a-1")]
+
+@{mark}("api.md#a-2", "api.md#a-3")
+@pytest.mark.parametrize("n", [1, 2])
+def test_one(n): ...
+
+@{mark}("api.md#a-4")
+class TestAll:
+    @pytest.mark.skip
+    async def test_two(self): ...
+
+@{mark}(NAME)
+def test_three(): ...
+
+@{mark}("api.md#a-5")
+def helper(): ...
+"""
+    marks, faults = marks_of("t.py", source)
+    assert [(mark.test, mark.claim, mark.passes) for mark in marks] == [
+        ("test_one", "api.md#a-1", True),
+        ("test_one", "api.md#a-2", True),
+        ("test_one", "api.md#a-3", True),
+        ("TestAll::test_two", "api.md#a-1", False),
+        ("TestAll::test_two", "api.md#a-4", False),
+        ("test_three", "api.md#a-1", True),
+    ]
+    assert faults == ["t.py:13", "t.py:16"]

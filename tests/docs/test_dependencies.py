@@ -42,6 +42,7 @@ def pins() -> dict[str, tuple[str, int]]:
     return found
 
 
+@pytest.mark.holds("security.md#packages-and-releases-1")
 @pytest.mark.parametrize("name", sorted(BOUNDED))
 def test_package_that_parses_bytes_or_holds_money_has_an_upper_bound(name: str) -> None:
     operators = {specifier.operator for specifier in requirements()[name].specifier}
@@ -60,6 +61,7 @@ def test_lock_file_has_an_allowed_version_of_each_requirement(name: str) -> None
     assert hashes
 
 
+@pytest.mark.holds("security.md#packages-and-releases-1")
 def test_each_package_of_the_lock_file_has_hashes_and_no_address_is_in_it() -> None:
     assert all(hashes for _, hashes in pins().values())
     text = (ROOT / "requirements.lock").read_text(encoding="utf-8")

@@ -15,6 +15,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "prices.md").read_text(encoding="ut
 TEXT = re.sub(r"\s+", " ", re.sub(r"<!--.*?-->", "", PAGE, flags=re.DOTALL))
 
 
+@pytest.mark.holds(
+    "prices.md#counts-of-upstreams-7", "prices.md#leaving-early-4", "prices.md#estimates-20", "prices.md#audio-5"
+)
 @pytest.mark.parametrize(
     "claim",
     [
@@ -25,9 +28,9 @@ TEXT = re.sub(r"\s+", " ", re.sub(r"<!--.*?-->", "", PAGE, flags=re.DOTALL))
         f"a tenth and {usage_bounds.TOKENS_ABOVE_LIMIT} tokens |",
         f"{usage_bounds.TOKENS_ABOVE_REQUEST:,} tokens and four times the estimate of its media",
         f"or {chat_output_limit.DEFAULT_LIMIT:,}, or what was delivered",
-        f"sound ({delivered.AUDIO_PER_SECOND} tokens a second)",
+        f"audio ({delivered.AUDIO_PER_SECOND} tokens a second)",
         f"images of a chat answer ({delivered.PER_IMAGE:,} tokens each)",
-        f"More than {usage.MAX_SEARCHES:,} searches",
+        f"More than {usage.MAX_SEARCHES:,} searches in one call count as an error",
         f"at most {disconnects.USAGE_WITHIN:g} seconds more",
         f"for at most {disconnects.DRAIN_WITHIN:g} seconds",
         f"at most {disconnects.MAX_DRAINS} answers of an account",

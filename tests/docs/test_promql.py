@@ -10,7 +10,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.metrics import METRICS, Totals
-from tests.docs.promql import parse
+from tests.docs.promql import UP, parse
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
@@ -24,6 +24,7 @@ STORED = {
     for spec in METRICS
     for end in ENDS[spec.kind]
 }
+OF_SCRAPE = frozenset({"instance", "job"})  # labels that Prometheus adds
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 EXPRESSIONS = [*re.findall(r"```promql\n(.*?)\n```", DOC, re.DOTALL), *(rule["expr"] for rule in ALERTS)]
 
@@ -40,19 +41,24 @@ def test_there_are_expressions_for_each_question() -> None:
     assert all("```promql" in section for section in sections)
 
 
+@pytest.mark.holds("metrics.md#five-questions-1")
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_expressions_name_metrics_and_labels_of_a_scrape(expression: str) -> None:
     families = {family.name for family in text_string_to_metric_families(Totals().text()[0].decode())}
     found = parse(expression)
     assert found.selectors
     for selector in found.selectors:
+        if selector.metric == UP:
+            assert selector.labels <= OF_SCRAPE
+            continue
         assert selector.metric in STORED, selector.metric
         assert re.sub("_(total|bucket|count|sum)$", "", selector.metric) in families
         labels = STORED[selector.metric]
         assert selector.labels <= labels
         kind = "gauge" if selector.metric in SPECS else "counter"
         assert selector.has_range == (kind == "counter"), "counters are read as rates, gauges as they are"
-    assert found.groups <= set().union(*(STORED[selector.metric] for selector in found.selectors))
+    known = (STORED.get(selector.metric, set()) for selector in found.selectors)
+    assert found.groups <= OF_SCRAPE.union(*known)
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
@@ -61,6 +67,9 @@ def test_rules_have_what_prometheus_wants(rule: dict[str, object]) -> None:
     assert re.fullmatch(r"Gateway[A-Za-z]+", str(rule["alert"]))
     assert re.fullmatch(r"\d+[smhd]", str(rule.get("for", "0s")))
     assert rule["labels"] in ({"severity": "warning"}, {"severity": "critical"})
+    name = str(rule["alert"])
+    assert isinstance(rule["annotations"], dict)
+    assert rule["annotations"]["runbook"] == f"docs/runbook.md#{name.lower()}"
     used = set(re.findall(r"\$labels\.(\w+)", str(rule["annotations"])))
     assert used <= parse(str(rule["expr"])).groups
 

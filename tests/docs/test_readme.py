@@ -16,6 +16,7 @@ import pytest
 from gateway.accounts.pepper import load_pepper
 from gateway.config.loader import DEMO, parse
 from gateway.testing import RunningGateway, check_provider, running_gateway
+from tests.polling import ENDS_WITHIN
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -42,7 +43,7 @@ def environment(demo: RunningGateway) -> dict[str, str]:
 @pytest.mark.slow
 def test_curl_block_answers_a_streamed_chat(environment: dict[str, str]) -> None:
     (block,) = [block for block in blocks("sh") if block.startswith("curl")]
-    done = subprocess.run(["bash", "-c", block], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", block], env=environment, capture_output=True, text=True, timeout=ENDS_WITHIN)
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith("data: [DONE]\n\n")
 
@@ -50,7 +51,9 @@ def test_curl_block_answers_a_streamed_chat(environment: dict[str, str]) -> None
 @pytest.mark.slow
 def test_sdk_block_answers_streams_and_lists(environment: dict[str, str]) -> None:
     (block,) = [block for block in blocks("python") if "OpenAI" in block]
-    done = subprocess.run([sys.executable, "-c", block], env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", block], env=environment, capture_output=True, text=True, timeout=ENDS_WITHIN
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Hello") == 2
     assert "2 7\n" in done.stdout  # two vectors of seven words
@@ -64,6 +67,7 @@ def test_configuration_block_is_a_configuration() -> None:
     assert settings.models["gpt-5-mini"].price is not None
 
 
+@pytest.mark.holds("README.md#write-a-provider-1")
 def test_provider_block_is_a_provider_of_thirty_lines() -> None:
     (block,) = [block for block in blocks("python") if "Provider" in block]
     names: dict[str, Any] = {"__name__": "readme"}
@@ -83,7 +87,7 @@ def test_operator_commands_run_as_written(tmp_path: Path) -> None:
     script = f'set -e\ngateway() {{ "{sys.executable}" -m gateway "$@"; }}\n{commands}'
     environment = {**os.environ, "OPENAI_UPSTREAM_KEY": "sk-not-used"}
     done = subprocess.run(
-        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=ENDS_WITHIN
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"^sk-\S{40,}$", done.stdout, re.MULTILINE)
@@ -93,6 +97,10 @@ def test_first_two_commands_are_the_documented_ones() -> None:
     run, test = (block for block in blocks("sh") if block.startswith("python3 -m venv"))
     assert run == "python3 -m venv .venv && .venv/bin/pip install . && .venv/bin/gateway serve --demo\n"
     assert test == "python3 -m venv .venv && .venv/bin/pip install tox && .venv/bin/tox\n"
+
+
+def test_page_is_short() -> None:
+    assert len(README.encode()) <= 9_000
 
 
 def test_every_linked_file_exists() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from gateway.encoders.chat import ChatStreamEncoder
 from gateway.encoders.chat_completion import delivered_of, encode_completion
@@ -64,9 +64,32 @@ def test_repeated_role_is_sent_once() -> None:
     assert sum("role" in frame["choices"][0]["delta"] for frame in frames) == 1
 
 
-def test_chunks_after_a_finish_are_dropped() -> None:
+def test_text_after_a_finish_is_sent_and_the_last_finish_is_the_only_one() -> None:
     frames = play([ChatChunk.text("a"), ChatChunk.finish("stop"), ChatChunk.text("b"), ChatChunk.finish("length")])
-    assert [frame["choices"][0]["finish_reason"] for frame in frames] == [None, None, "stop"]
+    assert [frame["choices"][0]["finish_reason"] for frame in frames] == [None, None, None, "length"]
+    assert [frame["choices"][0]["delta"].get("content") for frame in frames] == ["", "a", "b", None]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "last"),
+    [
+        (["length", "stop"], "length"),  # an additional "stop" after each chunk hides no limit
+        (["stop", "content_filter", "stop"], "content_filter"),
+        (["stop", "odd"], "stop"),
+        (["odd", "length"], "length"),
+        (["odd"], "stop"),
+        ([""], "stop"),
+    ],
+)
+def test_client_sees_the_last_meaningful_finish(reasons: list[str], last: str) -> None:
+    frames = play([ChatChunk.text("a"), *map(ChatChunk.finish, reasons)])
+    assert [frame["choices"][0]["finish_reason"] for frame in frames] == [None, None, last]
+
+
+def test_moderation_after_the_finish_is_sent_after_it() -> None:
+    verdict = ChatChunk(moderation=Raw(b'{"flagged":false}'))
+    frames = play([ChatChunk.text("a"), ChatChunk.finish("stop"), verdict])
+    assert [bool(frame.get("moderation")) for frame in frames] == [False, False, False, True]
 
 
 def test_skipped_choice_without_a_finish_is_truncated() -> None:
@@ -170,6 +193,7 @@ def test_padding_is_sent_only_if_enabled() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9]{0,31}", frame["obfuscation"]) for frame in on)
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-7")
 def test_delivered_quarter_tokens_count_text_reasoning_and_arguments() -> None:
     encoder = ChatStreamEncoder(SHAPE)
     for chunk in (
@@ -291,8 +315,6 @@ def test_chunk_with_more_than_text_is_not_treated_as_a_text_fragment() -> None:
     frame = encoder.feed(odd)
     assert b'"refusal":"no"' in frame
     assert b'"logprobs":{"content":[]}' in frame
-    encoder.feed(ChatChunk.finish("stop"))
-    assert encoder.feed(ChatChunk.text("too late")) == b""
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.accounts.accounts import Refused
 from gateway.admin.account_limits import FIELDS, AccountLimits
 from gateway.admin.refunds import Refunds
 from gateway.amounts import MAX_AMOUNT
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, InvalidValue
 from gateway.ledger import GroupLimits, Hold
 from gateway.ledger.api_key import ApiKey
 from gateway.store import EmbeddedServer
@@ -156,8 +155,6 @@ class Walk:
         }  # fmt: skip
         try:
             await operations[step.name](step)
-        except Refused:
-            pass
         except GatewayError as error:
             # 500: a negative amount. 503: the key of an unknown id; the store seems to have lost it.
             assert error.status < 500 or step.amount < 0 or self._is_unknown(step), (step, error.detail)
@@ -189,7 +186,7 @@ class Walk:
 
     def _call(self, step: Step) -> Hold:
         if not self._calls:
-            raise Refused("no call")
+            raise InvalidValue("no call")
         return self._calls[step.pick % len(self._calls)]
 
     async def _admit(self, step: Step) -> None:
@@ -248,5 +245,5 @@ class Walk:
 
     async def _rule(self, step: Step) -> None:
         change = self._world.accounts.allow if step.flag else self._world.accounts.deny
-        with suppress(Refused):
+        with suppress(InvalidValue):
             await change(self._name, [step.text])

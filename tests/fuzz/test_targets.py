@@ -52,6 +52,7 @@ def lost_rest(self: Inflater) -> bytes:
         return b""
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-10")
 @pytest.mark.parametrize(
     ("name", "owner", "method", "fault"),
     [

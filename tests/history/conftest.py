@@ -9,10 +9,10 @@ import pytest
 from gateway.database.engine import Database
 from gateway.history.sql_thread import SqlThread
 from gateway.metrics import Metrics
-from tests.databases import database, database_address, postgres
+from tests.databases import database, database_address
 from tests.history.importing import Importing
 
-__all__ = ["database", "database_address", "postgres"]
+__all__ = ["database", "database_address"]
 
 
 @pytest.fixture

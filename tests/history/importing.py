@@ -26,7 +26,12 @@ class Importing:
         self.world = world
         self.database = database
         self.metrics = metrics
-        rest = {"keep_lines": timedelta(hours=48), "keep_history": timedelta(days=2555), **rest}
+        rest = {
+            "keep_lines": timedelta(hours=48),
+            "keep_history": timedelta(days=2555),
+            "keep_addresses": timedelta(days=30),
+            **rest,
+        }
         links = rest.pop("links", world.store)
         self.service = HistoryService(links, lambda: database, sql, metrics, **rest)
 

@@ -33,6 +33,7 @@ def rules(report: AuditReport) -> list[str]:
     return [found.rule for found in report.mismatches]
 
 
+@pytest.mark.holds("operations/history.md#history-8")
 async def test_sound_history_has_no_finding_before_and_after_lines_left_the_store(world, importing, audited) -> None:
     async with world() as w:
         key = await busy(w)
@@ -49,6 +50,7 @@ async def test_sound_history_has_no_finding_before_and_after_lines_left_the_stor
         assert (await audited(one, "acme")).mismatches == []
 
 
+@pytest.mark.holds("operations/audit.md#audit-21")
 @pytest.mark.parametrize(
     ("change", "rule"),
     [
@@ -71,6 +73,7 @@ async def test_each_manipulation_is_found_and_named(world, importing, audited, d
         assert rule in rules(await audited(one))
 
 
+@pytest.mark.holds("operations/audit.md#audit-21")
 async def test_opening_sum_of_the_store_that_differs_is_found(world, importing, audited) -> None:
     async with world() as w:
         await busy(w)
@@ -81,6 +84,7 @@ async def test_opening_sum_of_the_store_that_differs_is_found(world, importing, 
         assert rules(await audited(one)) == ["history opening"]
 
 
+@pytest.mark.holds("operations/audit.md#audit-21")
 async def test_store_that_lost_lines_is_found(world, importing, audited) -> None:
     async with world() as w:
         await busy(w)

@@ -17,7 +17,7 @@ from tests.history.made_lines import Account
 
 START = datetime(2026, 1, 28, tzinfo=UTC)
 MINUTES = 5 * 24 * 60
-NAMES = ("account", "key", "user", "model", "provider", "outcome")
+NAMES = ("account", "key", "user", "model", "provider", "outcome", "session")
 
 
 class Truth(NamedTuple):
@@ -49,6 +49,7 @@ def truth(database: Database) -> list[Truth]:
             }
             labels |= {"model": chosen.choice("mmmn"), "provider": chosen.choice("pppq")}
             labels |= {"outcome": chosen.choice(("ok", "ok", "client_closed"))}
+            labels |= {"session": chosen.choice(("one", "one", "two", ""))}
             moment = START + timedelta(minutes=minute)
             text = moment.replace(tzinfo=None).isoformat()
             if chosen.random() < 0.1:
@@ -82,6 +83,7 @@ def expected(truth: list[Truth], question: dict[str, Any]) -> list[tuple[int, st
     ]
 
 
+@pytest.mark.holds("operations/history.md#reports-and-statements-2")
 @pytest.mark.slow
 def test_pages_of_all_accounts_have_each_call_that_passes_the_filters(database: Database, truth: list[Truth]) -> None:
     chosen = random.Random(13)
@@ -110,12 +112,14 @@ def test_pages_of_an_account_have_each_of_its_calls_that_passes_the_filters(
             assert found == [seq for _, _, seq in expected(truth, question)], question
 
 
+@pytest.mark.holds("operations/history.md#reports-and-statements-2")
 @pytest.mark.parametrize(
     ("title", "filters"),
     [
         ("a key", {"key": "key_rare"}),
         ("a user", {"user": "usr_rare"}),
         ("an outcome", {"outcome": "rare"}),
+        ("a session", {"session": "rare"}),
         ("nobody's key", {"key": "key_nobody"}),
         ("a small account", {"account": "small"}),
     ],
@@ -127,7 +131,7 @@ def test_filter_that_few_calls_pass_does_not_read_the_other_days(
     small, large = Account(database, "small"), Account(database, "large")
     small.call("2026-01-01T00:30", 1, key="key_small")
     small.flush()
-    rare: dict[str, Any] = {"key": "key_rare", "user": "usr_rare", "outcome": "rare"}
+    rare: dict[str, Any] = {"key": "key_rare", "user": "usr_rare", "outcome": "rare", "session": "rare"}
     large.call("2026-01-01T00:30", 1, **rare)
 
     def work(account: str) -> int:

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from gateway import errors
 from gateway.admin.refunds import FindArchived, Refunds
 from gateway.database.tables import ledger_lines
-from gateway.history.charges import archived_charge
+from gateway.history.reader import archived_charge
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.refund import ArchivedCharge
 from tests.history.importing import Importing
@@ -47,6 +47,7 @@ def finder(w: World, one: Importing) -> FindArchived:
 Importings = Callable[..., Importing]
 
 
+@pytest.mark.holds("operations/history.md#history-8")
 async def test_charge_that_left_the_store_is_refunded_up_to_its_amount_and_no_further(
     world: Any, importing: Importings
 ) -> None:

@@ -33,6 +33,7 @@ def superseded(one: Importing) -> list[int]:
         return list(connection.scalars(sa.select(superseded_lines.c.seq).order_by(superseded_lines.c.id)))
 
 
+@pytest.mark.holds("operations/history.md#history-12")
 async def test_lost_tail_is_superseded_and_the_new_lines_are_imported(world, importing, caplog) -> None:
     async with world() as w:
         key = await busy(w)
@@ -50,6 +51,7 @@ async def test_lost_tail_is_superseded_and_the_new_lines_are_imported(world, imp
         assert "the store has lost the last lines of acme: 3 lines of the database were superseded" in caplog.text
 
 
+@pytest.mark.holds("operations/history.md#history-12")
 async def test_lost_tail_without_new_lines_is_found_by_the_sweep(world, importing) -> None:
     async with world() as w:
         await busy(w)
@@ -75,6 +77,7 @@ async def test_lost_tail_with_as_many_new_lines_of_other_amounts_is_found_by_the
         assert one.count("gateway_importer_forks") == 1
 
 
+@pytest.mark.holds("operations/history.md#history-12")
 @pytest.mark.parametrize("lost", [4, 5, 9, 10, 11, 20, 21])
 async def test_fork_is_found_at_any_depth(world, importing, monkeypatch, lost) -> None:
     monkeypatch.setattr(forks, "PAGE", 5)

@@ -51,6 +51,7 @@ async def test_account_with_many_lines_is_read_in_pages(world, importing, monkey
         assert one.totals() == (210 + 45,) * 3
 
 
+@pytest.mark.holds("operations/history.md#history-2")
 @pytest.mark.parametrize("is_behind", [False, True])
 async def test_importer_rests_between_small_transactions_unless_it_is_behind(
     world, importing, monkeypatch, is_behind
@@ -82,6 +83,7 @@ async def test_importer_rests_between_small_transactions_unless_it_is_behind(
         assert next_began - ended >= min((ended - began) * service.REST, service.LONGEST_REST) * 0.99
 
 
+@pytest.mark.holds("operations/history.md#history-2")
 async def test_sweep_finds_lines_whose_hint_was_lost(world, importing) -> None:
     async with world() as w:
         key = await busy(w)
@@ -96,6 +98,7 @@ async def test_sweep_finds_lines_whose_hint_was_lost(world, importing) -> None:
         await one.same()
 
 
+@pytest.mark.holds("operations/history.md#history-1")
 async def test_lines_are_imported_once_by_two_importers_at_a_time(world, importing) -> None:
     async with world() as w:
         key = await busy(w)
@@ -192,6 +195,7 @@ async def test_batch_with_a_conflict_writes_nothing(world, importing, database) 
         assert one.lines("other") == []
 
 
+@pytest.mark.holds("operations/history.md#history-16")
 async def test_calls_are_summed_by_hour_day_and_site(world, importing) -> None:
     usage = Usage(in_text=10, in_cached=3, out_text=5, images=ImageCount(2), audio_seconds_in=1.5)
     async with world() as w:
@@ -222,10 +226,12 @@ async def test_calls_are_summed_by_hour_day_and_site(world, importing) -> None:
             "images": 4,
             "audio_ms_in": 3000,
             "duration_ms": 4000,
-            "duration_4": 2,
+            "duration_to_2048": 2,
+            "duration_max_ms": 2000,
             "streams": 1,
             "first_token_ms": 300,
-            "first_token_3": 1,
+            "first_token_to_362": 1,
+            "first_token_max_ms": 300,
         }
         (line, _) = one.lines()[1:]
         hour = line.milliseconds * 1000 // 3_600_000_000 * 3_600_000_000
@@ -236,6 +242,7 @@ async def test_calls_are_summed_by_hour_day_and_site(world, importing) -> None:
         assert one.sums(usage_site_daily) == [{"day": day, **site}]
 
 
+@pytest.mark.holds("operations/history.md#history-16")
 async def test_upstream_cost_is_summed_for_the_calls_where_it_is_known(world, importing) -> None:
     async with world() as w:
         key = await w.caller()
@@ -257,6 +264,7 @@ async def test_upstream_cost_is_summed_for_the_calls_where_it_is_known(world, im
         await one.same()
 
 
+@pytest.mark.holds("operations/history.md#history-16")
 async def test_reclaimed_call_that_is_amended_later_counts_once(world, importing) -> None:
     async with world() as w:
         key = await w.caller()
@@ -284,6 +292,7 @@ async def test_credits_are_lines_but_no_usage(world, importing) -> None:
         assert one.sums() == []
 
 
+@pytest.mark.holds("operations/history.md#history-7")
 async def test_account_whose_ledger_does_not_add_up_is_blocked_and_the_others_go_on(world, importing) -> None:
     async with world() as w:
         await busy(w)
@@ -325,6 +334,7 @@ async def test_line_that_the_database_cannot_hold_blocks_its_account_alone(world
         await one.same("other")
 
 
+@pytest.mark.holds("operations/history.md#history-4")
 async def test_nothing_is_lost_while_the_disk_of_the_database_is_full(world, importing, database, caplog) -> None:
     if database.address.file is None:
         pytest.skip("the size of an SQLite file can be limited")
@@ -340,6 +350,7 @@ async def test_nothing_is_lost_while_the_disk_of_the_database_is_full(world, imp
         assert await one.service.attempt() > 0
         one.service.note_lag()
         assert one.count("gateway_importer_failures", "database") == 2
+        assert one.metrics._gauges["gateway_database_up", ()] == 0
         assert one.metrics._gauges["gateway_importer_lag_seconds", ()] > 0
         assert [record.message for record in caplog.records if "disk is full" in record.message]
         assert len(one.lines()) == 10
@@ -348,6 +359,7 @@ async def test_nothing_is_lost_while_the_disk_of_the_database_is_full(world, imp
         await one.same()
         one.service.note_lag()
         assert one.metrics._gauges["gateway_importer_lag_seconds", ()] == 0
+        assert one.metrics._gauges["gateway_database_up", ()] == 1
 
 
 def limit_pages(database: Database, pages: int) -> None:
@@ -377,6 +389,7 @@ async def test_database_that_is_away_delays_the_import_only(world, importing, da
         await one.same()
 
 
+@pytest.mark.holds("operations/history.md#history-5")
 async def test_another_database_does_not_import(world, importing, tmp_path, caplog) -> None:
     other = Database.open(DatabaseAddress(file=tmp_path / "other.db"))
     async with world() as w:
@@ -390,6 +403,7 @@ async def test_another_database_does_not_import(world, importing, tmp_path, capl
     other.close()
 
 
+@pytest.mark.holds("operations/history.md#history-5")
 async def test_emptied_store_is_not_taken_for_a_new_one(world, importing) -> None:
     async with world() as w:
         await busy(w)

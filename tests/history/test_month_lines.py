@@ -13,10 +13,10 @@ from gateway.database.tables import usage_monthly
 from gateway.history.calendar import month_of
 from gateway.history.import_state import read_states
 from gateway.history.month_lines import MonthLines, read_month
-from tests.databases import database, database_address, postgres
+from tests.databases import database, database_address
 from tests.history.made_lines import Account, moment
 
-__all__ = ["database", "database_address", "postgres"]
+__all__ = ["database", "database_address"]
 
 MONTH = month_of(int(moment("2026-02-01").timestamp()) * 1_000_000)
 

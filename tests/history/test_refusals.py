@@ -10,8 +10,8 @@ from msgspec import structs
 
 from gateway.database.tables import ledger_lines, refusals_hourly, usage_daily, usage_daily_tags
 from gateway.history import refusals
-from gateway.history.rebuild import rebuild_rollups
 from gateway.history.refusals import RefusalQuery, add_batches, count_refusals, read_refusals
+from gateway.history.rollups import rebuild_rollups
 from gateway.ledger.refusal_counts import HOUR, STREAM, RefusalBatch, RefusalCounts
 from tests.ledger.records import record_of
 from tests.ledger.test_archive import busy
@@ -30,6 +30,7 @@ async def refused(w, times: int = 1, key: str = "key_x") -> None:
     await counts.send()
 
 
+@pytest.mark.holds("operations/history.md#refused-requests-1")
 async def test_batches_are_summed_and_leave_the_store(world, importing, database) -> None:
     async with world() as w:
         await refused(w, 2)
@@ -62,6 +63,7 @@ def test_count_of_refusals_has_no_limit_of_groups(database) -> None:
     assert len(read_refusals(database, query, most=10)) == 10
 
 
+@pytest.mark.holds("operations/history.md#refused-requests-1")
 def test_refusals_of_a_range_are_those_of_its_hours_and_of_one_model(database) -> None:
     noon = datetime(2026, 3, 5, 12, tzinfo=UTC)
     hour = int(noon.timestamp()) // HOUR
@@ -81,6 +83,7 @@ def test_refusals_of_a_range_are_those_of_its_hours_and_of_one_model(database) -
     assert requests(0, 4, model="m1") == 1010 and requests(0, 2, model="m1") == 10
 
 
+@pytest.mark.holds("operations/history.md#refused-requests-1")
 async def test_batch_that_comes_again_adds_nothing(world, importing, database, monkeypatch) -> None:
     async with world() as w:
         await refused(w, 2)
@@ -105,6 +108,7 @@ async def test_batch_that_comes_again_adds_nothing(world, importing, database, m
             assert connection.scalar(sa.select(sa.func.sum(refusals_hourly.c.requests))) == 2
 
 
+@pytest.mark.holds("operations/history.md#history-15", "people.md#keys-of-users-2")
 async def test_users_and_tags_are_in_lines_and_sums(world, importing, database) -> None:
     async with world() as w:
         key = await w.caller(user="usr_ann")
@@ -138,6 +142,7 @@ async def test_users_and_tags_are_in_lines_and_sums(world, importing, database) 
         await one.same()
 
 
+@pytest.mark.holds("operations/history.md#history-15")
 async def test_refund_lowers_the_sums_by_tag(world, importing, database) -> None:
     async with world() as w:
         key = await busy(w, 3)

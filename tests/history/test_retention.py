@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from gateway.database.tables import ROLLUPS
 from gateway.history.audit import audit_history
 from tests.ledger.records import settle
 from tests.ledger.test_archive import aged, busy
 
 
+@pytest.mark.holds("operations/history.md#history-9")
 async def test_old_lines_become_the_opening_sum(world, importing, sql) -> None:
     async with world() as w:
         key = await busy(w)

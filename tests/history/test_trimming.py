@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 import sqlalchemy as sa
 
 from gateway.database.tables import import_state, ledger_lines
@@ -20,6 +21,7 @@ from tests.ledger.test_archive import aged, busy
 LINES = "{a:acme}:lg"
 
 
+@pytest.mark.holds("operations/history.md#history-8", "scaling.md#limits-3")
 async def test_old_lines_in_the_database_leave_the_store(world, importing, monkeypatch) -> None:
     monkeypatch.setattr(trimming, "PAGE", 2)
     async with world() as w:
@@ -62,6 +64,7 @@ async def test_young_lines_stay(world, importing) -> None:
         assert await w.store.client.xlen(LINES) == 10
 
 
+@pytest.mark.holds("operations/history.md#history-8", "scaling.md#costs-4", "scaling.md#limits-7")
 async def test_store_keeps_lines_for_25_hours_whatever_an_importer_thinks(world, importing) -> None:
     async with world() as w:
         await busy(w)
@@ -78,6 +81,7 @@ def importing_only(importing, world):
     return importing(world, keep_lines=timedelta(days=9))
 
 
+@pytest.mark.holds("operations/history.md#history-8")
 async def test_lines_that_differ_from_the_database_stay(world, importing, database) -> None:
     async with world() as w:
         await busy(w)
@@ -103,6 +107,7 @@ async def test_lines_that_are_not_in_the_database_stay(world, importing) -> None
         assert await w.store.client.xlen(LINES) == 10
 
 
+@pytest.mark.holds("operations/history.md#history-8")
 async def test_late_settlement_finds_its_line_while_old_lines_are_trimmed(world, importing, tmp_path) -> None:
     """The marker has expired and the line is still in the store: the repeated entry charges nothing."""
     async with world() as w:
@@ -122,6 +127,7 @@ async def test_late_settlement_finds_its_line_while_old_lines_are_trimmed(world,
         await w.proved()
 
 
+@pytest.mark.holds("operations/history.md#history-8")
 async def test_settlement_later_than_its_line_was_kept_is_set_aside(world, importing, tmp_path) -> None:
     async with world() as w:
         key = await busy(w)
@@ -164,6 +170,7 @@ async def test_importer_that_was_stopped_before_its_script_changes_nothing(world
         await w.proved()
 
 
+@pytest.mark.holds("operations/history.md#history-11")
 async def test_database_that_was_restored_to_before_lines_left_the_store_is_blocked(world, importing, database) -> None:
     async with world() as w:
         key = await busy(w)

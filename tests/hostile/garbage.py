@@ -1,6 +1,6 @@
 """Requests that HTTP or the API forbids, made from a seed so that a failure can be replayed.
 
-`garbage(3_000, key=…)` yields cases of every way in turn. A case says how it ends and which statuses answer it; 0 among
+`garbage(3_000, forge)` yields cases of every way in turn. A case says how it ends and which statuses answer it; 0 among
 them means that silence is an answer too, as it is for a client that has left.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 import gzip
 import random
 import zlib
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 Chance = random.Random
@@ -26,30 +27,50 @@ class Case(NamedTuple):
     head: bool = False
 
 
+@dataclass(frozen=True)
 class Forge:
-    """Makes requests that carry a good key, so that nothing is refused for want of one."""
+    """Makes requests of one surface that carry a good credential, so that nothing is refused for want of one.
 
-    def __init__(self, key: str) -> None:
-        self.authorization = b"Authorization: Bearer " + key.encode()
+    The defaults are those of `/v1`; `of_key` makes its credential.
+    """
 
-    def head(self, *lines: bytes, target: bytes = b"/v1/chat/completions", method: bytes = b"POST") -> bytes:
-        start = method + b" " + target + b" HTTP/1.1"
-        return b"\r\n".join([start, b"Host: x", self.authorization, *lines]) + b"\r\n\r\n"
+    credential: bytes  # a header line
+    credential_start: bytes = b"Authorization: "
+    target: bytes = b"/v1/chat/completions"  # of a POST with a body
+    readable: bytes = b"/v1/models"  # of a GET that succeeds
+    prefix: bytes = b"/v1/"
+    nothing: tuple[bytes, ...] = (b"/v1/nope", b"/nope", b"/v1/models/nope", b"/v1/chat/completions")  # for a HEAD
+    media: bytes = b"application/json"
+    #: What answers a way, where it is not what `/v1` answers.
+    statuses: Mapping[str, Set[int]] = field(default_factory=dict)
+
+    @classmethod
+    def of_key(cls, key: str) -> Forge:
+        """The requests of `/v1` with this key."""
+        return cls(b"Authorization: Bearer " + key.encode())
+
+    def head(self, *lines: bytes, target: bytes = b"", method: bytes = b"POST") -> bytes:
+        start = method + b" " + (target or self.target) + b" HTTP/1.1"
+        return b"\r\n".join([start, b"Host: x", self.credential, *lines]) + b"\r\n\r\n"
+
+    def get(self, *, close: bool = False) -> bytes:
+        """A request that succeeds, and is the last one of its connection if `close`."""
+        return self.head(*[b"Connection: close"] * close, method=b"GET", target=self.readable)
 
     def post(self, body: bytes, *lines: bytes) -> bytes:
-        return self.head(b"Content-Type: application/json", b"Content-Length: %d" % len(body), *lines) + body
+        return self.head(b"Content-Type: " + self.media, b"Content-Length: %d" % len(body), *lines) + body
 
     def chunked(self, body: bytes) -> bytes:
-        return self.head(b"Content-Type: application/json", b"Transfer-Encoding: chunked") + body
+        return self.head(b"Content-Type: " + self.media, b"Transfer-Encoding: chunked") + body
 
 
-def garbage(count: int, *, key: str, seed: int = 1) -> Iterator[Case]:
+def garbage(count: int, forge: Forge, *, seed: int = 1) -> Iterator[Case]:
     """`count` cases, each way of breaking in turn; the same seed gives the same cases."""
-    chance, forge = random.Random(seed), Forge(key)
+    chance = random.Random(seed)
     for index in range(count):
         way = WAYS[index % len(WAYS)]
         case = way(chance, forge)
-        yield case._replace(way=way.__name__)
+        yield case._replace(way=way.__name__, statuses=forge.statuses.get(way.__name__, case.statuses))
 
 
 def bad_header_name(chance: Chance, forge: Forge) -> Case:
@@ -91,7 +112,7 @@ def odd_length(chance: Chance, forge: Forge) -> Case:
 def length_and_chunked(chance: Chance, forge: Forge) -> Case:
     lines = [b"Content-Length: 5", b"Transfer-Encoding: chunked"]
     chance.shuffle(lines)
-    return Case("", forge.head(*lines) + b"0\r\n\r\nGET /v1/models HTTP/1.1\r\n\r\n")
+    return Case("", forge.head(*lines) + b"0\r\n\r\n" + forge.get())
 
 
 def odd_transfer_encoding(chance: Chance, forge: Forge) -> Case:
@@ -133,7 +154,7 @@ def dropped(chance: Chance, forge: Forge) -> Case:
 
 def wrong_host(chance: Chance, forge: Forge) -> Case:
     host = chance.choice([b"", b"Host: a\r\nHost: b\r\n", b"Host: a,b\r\nHost: c\r\n"])
-    return Case("", b"POST /v1/chat/completions HTTP/1.1\r\n" + host + forge.authorization + b"\r\n\r\n")
+    return Case("", b"POST " + forge.target + b" HTTP/1.1\r\n" + host + forge.credential + b"\r\n\r\n")
 
 
 def wrong_version(chance: Chance, forge: Forge) -> Case:
@@ -156,13 +177,12 @@ def wrong_version(chance: Chance, forge: Forge) -> Case:
 
 
 def wrong_method(chance: Chance, forge: Forge) -> Case:
-    method, path = chance.choice([b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"PROPFIND"]), b"/v1/models"
-    return Case("", forge.head(method=method, target=path), {405})
+    method = chance.choice([b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"TRACE", b"PROPFIND"])
+    return Case("", forge.head(method=method, target=forge.readable), {405})
 
 
 def head_of_nothing(chance: Chance, forge: Forge) -> Case:
-    target = chance.choice([b"/v1/nope", b"/nope", b"/v1/models/nope", b"/v1/chat/completions"])
-    return Case("", forge.head(method=b"HEAD", target=target), {404, 405}, head=True)
+    return Case("", forge.head(method=b"HEAD", target=chance.choice(forge.nothing)), {404, 405}, head=True)
 
 
 def unknown_method(chance: Chance, forge: Forge) -> Case:
@@ -199,12 +219,12 @@ def odd_path(chance: Chance, forge: Forge) -> Case:
         ]
     )
     method = b"POST" if path in {b"//", b"/v1/models?/x=%"} else b"GET"  # a GET of these two is well asked
-    return Case("", forge.head(target=path, method=method), {400, 404, 405})
+    return Case("", forge.head(target=path.replace(b"/v1/", forge.prefix), method=method), {400, 404, 405})
 
 
 def bytes_in_path(chance: Chance, forge: Forge) -> Case:
     byte = bytes([chance.choice([0, 1, 9, 32, 127, 128, 233, 255])])
-    return Case("", forge.head(target=b"/v1/mo" + byte + b"dels", method=b"GET"), {400, 404})
+    return Case("", forge.head(target=forge.prefix + b"mo" + byte + b"dels", method=b"GET"), {400, 404})
 
 
 def bad_gzip(chance: Chance, forge: Forge) -> Case:
@@ -249,7 +269,7 @@ def bad_credential(chance: Chance, forge: Forge) -> Case:
             b"Bearer sk-a*",
         ]
     )
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: " + value
+    head = b"POST " + forge.target + b" HTTP/1.1\r\nHost: x\r\n" + forge.credential_start + value
     return Case("", head + b"\r\nContent-Length: 5000000\r\n\r\n", {401})
 
 
@@ -260,9 +280,10 @@ def too_large(chance: Chance, forge: Forge) -> Case:
 
 def garbage_after_a_request(chance: Chance, forge: Forge) -> Case:
     """What follows a good request on its connection is judged by itself."""
-    good = forge.head(method=b"GET", target=b"/v1/models")
     times = chance.choice([1, 2, 5])
-    return Case("", good * times + bytes(chance.randrange(128, 256) for _ in range(40)), {400}, answers=times + 1)
+    return Case(
+        "", forge.get() * times + bytes(chance.randrange(128, 256) for _ in range(40)), {400}, answers=times + 1
+    )
 
 
 def odd_expectation(chance: Chance, forge: Forge) -> Case:

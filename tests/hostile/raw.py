@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import msgspec
+
+from .garbage import Case
 
 ANSWER_WITHIN = 10.0  # seconds
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER
@@ -23,7 +25,18 @@ class Answer(NamedTuple):
 
     @property
     def error(self) -> dict[str, str | None]:
-        error: dict[str, str | None] = msgspec.json.decode(self.body)["error"]
+        """The error of the body; one in Anthropic's shape in the words of OpenAI's."""
+        document = msgspec.json.decode(self.body)
+        error: dict[str, str | None] = document["error"]
+        if "request_id" in document:
+            assert (list(document), list(error)) == (["type", "error", "request_id"], ["type", "message", "details"])
+            details = document["error"]["details"]
+            return {
+                "message": error["message"],
+                "type": error["type"],
+                "param": details["param"],
+                "code": details["error_code"],
+            }
         return error
 
 
@@ -42,6 +55,11 @@ def assert_refusal(answer: Answer, *, head: bool = False) -> None:
     assert len(error["message"]) <= 2000
     assert error["type"]
     assert error["code"] is None or isinstance(error["code"], str)
+    assert_clean(answer)
+
+
+def assert_clean(answer: Answer) -> None:
+    """The body gives nothing of the inside away."""
     for inside in (b"Traceback", b'File "', b".py", b"Error(", b"127.0.0.1"):
         assert inside not in answer.body, answer
 
@@ -91,10 +109,40 @@ class RawClient:
 
 
 @asynccontextmanager
-async def connection(address: tuple[str, int]) -> AsyncIterator[RawClient]:
-    """A connection to the gateway."""
-    reader, writer = await asyncio.open_connection(*address, limit=1 << 20)
+async def connection(address: tuple[str, int], source: str = "127.0.0.1") -> AsyncIterator[RawClient]:
+    """A connection to the gateway, from an address of the loopback."""
+    reader, writer = await asyncio.open_connection(*address, limit=1 << 20, local_addr=(source, 0))
     try:
         yield RawClient(reader, writer)
     finally:
         writer.transport.abort()
+
+
+Check = Callable[..., None]
+
+
+async def send_garbage(address: tuple[str, int], cases: Iterable[Case], refused: Check = assert_refusal) -> int:
+    """Each case on a connection of its own; how many were tried. `refused` checks an answer that is an error."""
+    tried = 0
+    for case in cases:
+        async with connection(address) as client:
+            await client.send(case.data)
+            if case.ending == "rst":
+                client.reset()
+            else:
+                await _check(client, case, refused)
+        tried += 1
+    return tried
+
+
+async def _check(client: RawClient, case: Case, refused: Check) -> None:
+    if case.ending == "fin":
+        client.finish()
+    for _ in range(case.answers - 1):
+        good = await client.read()
+        assert good is not None, case
+        assert good.status == 200, case
+    answer = await client.read(head=case.head)
+    assert (answer.status if answer else 0) in case.statuses, (case.way, case.data[:300], answer)
+    if answer is not None and answer.status >= 400:
+        refused(answer, head=case.head)

@@ -26,6 +26,7 @@ from gateway.config.loader import load
 from gateway.store import EmbeddedServer, Store
 from gateway.testing import FakeUpstream, Reply
 from gateway.testing.running import RunningGateway, running_gateway
+from tests.polling import ENDS_WITHIN
 
 pytestmark = pytest.mark.slow
 
@@ -151,7 +152,7 @@ def served(upstream: FakeUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def command(gateway: RunningGateway, *words: str) -> subprocess.CompletedProcess[str]:
     """One command of the console; both of what it says."""
     arguments = [sys.executable, "-m", "gateway", *words, "--config", str(gateway.config)]
-    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=ENDS_WITHIN)
 
 
 @asynccontextmanager
@@ -193,7 +194,6 @@ async def dump(gateway: RunningGateway) -> str:
             await store.close()
 
 
-@pytest.mark.gen_test(timeout=60)
 async def test_planted_secrets_are_found_in_no_output(served: RunningGateway, upstream: FakeUpstream) -> None:
     told: list[str] = []
     chat = {"model": "m1", "messages": [{"role": "user", "content": MESSAGE}], "user": FIELD}

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import NewKey
+from gateway.accounts.key_record import CreatedKey
 from gateway.config.loader import demo_settings
 from gateway.config.settings import Settings
 from gateway.http_server.server import HTTPServer
@@ -70,7 +70,7 @@ async def test_malformed_forms_are_answered_or_refused(
     http_server: HTTPServer,
     base_url: str,
     gateway: Gateway,
-    api_key: NewKey,
+    api_key: CreatedKey,
     accounts: Accounts,
     tmp_path: Path,
     seed: int,

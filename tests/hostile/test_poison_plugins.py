@@ -118,6 +118,7 @@ async def test_failure_before_the_first_chunk_has_its_http_status(
     assert await assert_settled(accounts, ledger) < 100_000  # healthy's own call
 
 
+@pytest.mark.holds("README.md#model-gateway-2")
 @pytest.mark.parametrize("name", sorted(AFTER))
 async def test_failure_after_the_first_chunk_ends_the_stream_with_an_error_frame(
     client: Client, accounts: Accounts, ledger: Ledger, name: str

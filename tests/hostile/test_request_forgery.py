@@ -47,6 +47,7 @@ async def test_image_that_is_neither_https_nor_data_is_refused(
     assert not upstream.seen
 
 
+@pytest.mark.holds("prices.md#estimates-20")
 async def test_image_is_passed_on_and_never_fetched(client: Client, upstream: FakeUpstream) -> None:
     parts = [{"type": "image_url", "image_url": {"url": f"{upstream.url.replace('http:', 'https:')}/image.png"}}]
     response, _ = await client.chat(messages=[{"role": "user", "content": parts}])

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from gateway.errors import GatewayError, Overloaded, UpstreamError
-from gateway.http_client.exhaustion import own_failure
+from gateway.http_client.connect import own_failure
 from gateway.http_client.upstream import Upstream
 
 
@@ -38,6 +38,7 @@ def no_descriptor_left() -> Iterator[None]:
             os.close(descriptor)
 
 
+@pytest.mark.holds("operations/network.md#connections-7")
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_connection_without_a_descriptor_is_an_overload_and_no_failure_of_the_upstream(new_loop: Any) -> None:
     async def refused() -> GatewayError:

@@ -198,6 +198,7 @@ async def test_form_with_a_file_arrives_complete(certificates: Certificates, tls
         assert b"sound" in message
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-2")
 async def test_proxy_reached_by_tls_serves_plain_and_tls_upstreams(
     certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:
@@ -340,6 +341,7 @@ async def test_upstream_without_a_trusted_certificate_is_unreachable(certificate
         await until(lambda: proxy.open == 0)
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-6")
 async def test_proxy_that_opens_no_tunnel_in_time_hits_the_connect_timeout(certificates: Certificates) -> None:
     async with (
         ForwardProxy() as proxy,
@@ -355,6 +357,7 @@ async def test_proxy_that_opens_no_tunnel_in_time_hits_the_connect_timeout(certi
         await until(lambda: proxy.open == 0)
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-6")
 async def test_proxy_that_forwards_no_answer_hits_the_first_byte_timeout(
     certificates: Certificates, tls: ssl.SSLContext | None
 ) -> None:

@@ -530,3 +530,31 @@ async def test_data_taken_by_the_callback_restart_the_idle_timeout() -> None:
         with pytest.raises(UpstreamTimeout):
             await answer.read_events(lambda piece: True)
         assert time.monotonic() - began > 5 * pause + 0.8 * idle
+
+
+async def test_lines_are_whole_however_they_arrive() -> None:
+    body = b'{"a": 1}\r\n\n{"b": "\xc3\xa9"}\n{"c": 3}'
+    for size in (1, 3, len(body)):
+        async with FakeUpstream() as fake, upstream() as link:
+            fake.enqueue(Reply(frames=[body[at : at + size] for at in range(0, len(body), size)]))
+            async with await link.send("GET", fake.url) as answer:
+                assert [line async for line in answer.lines()] == [b'{"a": 1}', b'{"b": "\xc3\xa9"}', b'{"c": 3}']
+
+
+@pytest.mark.parametrize("frames", [[b"x" * 30, b"y" * 30], [b"x" * 60 + b"\n"]])
+async def test_line_over_its_limit_is_an_invalid_response(frames: list[bytes]) -> None:
+    async with FakeUpstream() as fake, upstream() as link:
+        fake.enqueue(Reply(frames=frames))
+        async with await link.send("GET", fake.url) as answer:
+            with pytest.raises(UpstreamInvalidResponse):
+                assert [line async for line in answer.lines(limit=50)]
+
+
+async def test_lines_of_a_body_that_breaks_off_raise() -> None:
+    async with FakeUpstream() as fake, upstream() as link:
+        fake.enqueue(Reply(frames=[b"1\n", b"2"], end="cut"))
+        async with await link.send("GET", fake.url) as answer:
+            lines = answer.lines()
+            assert await anext(lines) == b"1"
+            with pytest.raises(UpstreamTruncated):
+                await anext(lines)

@@ -85,8 +85,9 @@ class Served:
         self.server, self.address = server, address
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[Client]:
-        reader, writer = await asyncio.open_connection(*self.address)
+    async def client(self, source: str = "127.0.0.1") -> AsyncIterator[Client]:
+        """A connection from an address of the loopback."""
+        reader, writer = await asyncio.open_connection(*self.address, local_addr=(source, 0))
         try:
             yield Client(reader, writer)
         finally:
@@ -114,9 +115,11 @@ def io_loop(request: pytest.FixtureRequest) -> Iterator[IOLoop]:
 def serve(io_loop: IOLoop) -> Iterator[Serve]:
     servers: list[HTTPServer] = []
 
-    async def start(handler: type[RequestHandler] | Any, *, on_full: Any = None, **limits: Any) -> Served:
+    async def start(
+        handler: type[RequestHandler] | Any, *, on_full: Any = None, trusted: Any = tuple, **limits: Any
+    ) -> Served:
         app = Application([("/.*", handler)], log_function=lambda _: None) if isinstance(handler, type) else handler
-        server = HTTPServer(app, ServerLimits(**limits), on_full=on_full)
+        server = HTTPServer(app, ServerLimits(**limits), on_full=on_full, trusted=trusted)
         sock = socket.socket()
         sock.bind(("127.0.0.1", 0))
         await server.start(sock)

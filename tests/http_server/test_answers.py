@@ -310,15 +310,15 @@ async def test_answers_without_a_body_have_no_framing(serve: Any) -> None:
             assert "Content-Length" not in headers
 
 
-async def test_stream_has_the_attributes_that_tornado_code_uses(serve: Any) -> None:
-    class Looks(RequestHandler):
-        def get(self) -> None:
-            stream = self.request.connection.stream
-            stream.set_nodelay(True)
-            with pytest.raises(RuntimeError):
-                self.request.connection.detach()
-            nodelay = stream.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-            self.write({"closed": stream.closed(), "nodelay": bool(nodelay)})
+async def test_small_writes_are_sent_at_once(serve: Any) -> None:
+    """With Nagle's algorithm the first token of a stream was 43 ms late instead of 0.8 ms."""
 
-    served = await serve(Looks)
-    assert (await served.ask(GET)).body == b'{"closed": false, "nodelay": true}'
+    class Hello(RequestHandler):
+        def get(self) -> None:
+            self.write("hello")
+
+    served = await serve(Hello)
+    async with served.client() as client:
+        await client.ask(GET)
+        (connection,) = served.server._connections
+        assert connection.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

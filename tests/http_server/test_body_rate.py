@@ -61,6 +61,7 @@ def test_time_in_which_the_application_is_busy_counts_for_neither_limit() -> Non
     assert progress.late(100_000, 120.0, None, limits), "the other 25 seconds do count"
 
 
+@pytest.mark.holds("operations/network.md#request-bodies-6")
 @pytest.mark.gen_test
 async def test_client_that_sends_most_of_a_body_and_then_trickles_gets_408(serve: Any) -> None:
     served = await serve(Takes, body_idle_timeout=0.4, min_body_rate=1_000)
@@ -87,6 +88,7 @@ async def test_upload_at_a_steady_rate_is_accepted_for_longer_than_the_window(se
         assert (await client.read()).status == 200
 
 
+@pytest.mark.holds("operations/network.md#request-bodies-7")
 @pytest.mark.gen_test
 async def test_body_longer_under_way_than_the_total_time_gets_408(serve: Any) -> None:
     served = await serve(Takes, body_idle_timeout=0.4, body_total_timeout=1.0)

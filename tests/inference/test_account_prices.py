@@ -104,6 +104,7 @@ async def clean(ledger: Ledger, recomputed: int) -> None:
     assert (report.mismatches, report.recomputed, report.not_recomputed) == ([], recomputed, 0)
 
 
+@pytest.mark.holds("prices.md#prices-of-accounts-1")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("group", "factor"), [("half", "0.5"), ("dear", "1.37"), ("gift", "0"), ("default", "1")])
 async def test_factor_of_the_group_multiplies_a_call_exactly_and_is_rounded_up_once(
@@ -122,6 +123,7 @@ async def test_factor_of_the_group_multiplies_a_call_exactly_and_is_rounded_up_o
     await clean(ledger, 2)
 
 
+@pytest.mark.holds("prices.md#prices-of-accounts-1")
 @pytest.mark.parametrize(("group", "least"), [("half", 51), ("dear", 139), ("gift", 0), ("default", 101)])
 async def test_factor_multiplies_the_minimum_too(
     client: Client, payer: Payer, ledger: Ledger, group: str, least: int
@@ -134,6 +136,7 @@ async def test_factor_multiplies_the_minimum_too(
     await clean(ledger, 1)
 
 
+@pytest.mark.holds("prices.md#prices-of-accounts-3")
 async def test_balance_that_covers_the_factor_s_price_but_not_the_list_price_is_enough_and_clamps_by_it(
     client: Client, payer: Payer, ledger: Ledger
 ) -> None:
@@ -159,6 +162,7 @@ async def test_stream_extends_its_hold_at_the_own_price(
     await clean(ledger, 1)
 
 
+@pytest.mark.holds("prices.md#prices-of-accounts-2")
 async def test_other_models_of_an_account_keep_the_group_s_factor(
     client: Client, payer: Payer, ledger: Ledger, operator: Operator
 ) -> None:
@@ -170,6 +174,7 @@ async def test_other_models_of_an_account_keep_the_group_s_factor(
     await clean(ledger, 3)
 
 
+@pytest.mark.holds("prices.md#prices-of-accounts-3")
 async def test_line_whose_factor_was_changed_is_found_by_the_audit(
     client: Client, payer: Payer, ledger: Ledger, store: Store
 ) -> None:
@@ -195,6 +200,7 @@ async def rewrite(store: Store, line: Any, meta: bytes) -> None:
         await store.client.xadd(name, fields, id=id_)
 
 
+@pytest.mark.holds("prices.md#cost-prices-1")
 async def test_upstream_cost_is_on_the_line_at_the_cost_price_without_factor_and_not_in_the_receipt(
     client: Client, upstream: FakeUpstream, payer: Payer, ledger: Ledger
 ) -> None:

@@ -65,6 +65,7 @@ async def test_renewal_reports_that_a_hold_is_gone(world):
         assert await w.dump() == before
 
 
+@pytest.mark.holds("scaling.md#costs-5")
 async def test_more_calls_than_one_script_takes_are_all_renewed(world):
     async with world() as w:
         key = await w.caller()
@@ -158,6 +159,7 @@ async def test_unreachable_shard_leaves_nothing_to_the_garbage_collector(world, 
         assert not garbage()
 
 
+@pytest.mark.holds("scaling.md#costs-5")
 async def test_sweeps_reach_every_account_a_few_at_a_time(world, monkeypatch):
     monkeypatch.setattr(ledger_module, "SWEEP", 20)
     async with world() as w:
@@ -187,6 +189,7 @@ async def test_sweeps_reach_every_account_a_few_at_a_time(world, monkeypatch):
         await w.proved()
 
 
+@pytest.mark.holds("scaling.md#costs-5")
 async def test_worker_sweeps_when_it_renews_leases(world, monkeypatch):
     monkeypatch.setattr(active_calls, "RENEW_EVERY", 0.02)
     async with world() as w:

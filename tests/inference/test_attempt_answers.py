@@ -65,6 +65,7 @@ async def line_of(client: Client, ledger: Ledger, model: str, *, stream: bool = 
     return await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
 
 
+@pytest.mark.holds("routing.md#what-each-attempt-answered-1")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_each_failed_attempt_has_its_code_and_status_and_the_last_one_ok(
     client: Client, upstream: FakeUpstream, ledger: Ledger, stream: bool
@@ -78,6 +79,7 @@ async def test_each_failed_attempt_has_its_code_and_status_and_the_last_one_ok(
     assert "canary" not in line.meta_text and "script" not in line.meta_text and "internal" not in line.meta_text
 
 
+@pytest.mark.holds("routing.md#what-each-attempt-answered-1")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_call_whose_first_attempt_serves_has_no_such_field(
     client: Client, gateway: Gateway, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, stream: bool
@@ -90,6 +92,7 @@ async def test_call_whose_first_attempt_serves_has_no_such_field(
     assert [record.answers for record in records] == [None] * 3
 
 
+@pytest.mark.holds("routing.md#what-each-attempt-answered-1")
 async def test_single_failed_attempt_is_kept_if_it_says_more_than_the_outcome(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -137,6 +140,7 @@ async def test_silent_attempt_has_the_code_of_a_timeout_and_its_time(
     assert line.meta["answers"][0]["ms"] >= 190
 
 
+@pytest.mark.holds("routing.md#what-each-attempt-answered-1")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_loser_of_a_hedge_is_cancelled_and_the_winner_has_its_own_time(
     client: Client, upstream: FakeUpstream, ledger: Ledger, stream: bool
@@ -197,6 +201,7 @@ async def test_stream_of_the_second_attempt_that_is_cut_has_the_outcome_of_the_c
     assert answers(line) == [("a", "pair", "upstream_error", 500), ("b", "pair", "upstream_stream_truncated", 200)]
 
 
+@pytest.mark.holds("api.md#get-v1-usage-1")
 async def test_receipt_has_codes_and_times_and_no_names(client: Client, upstream: FakeUpstream, ledger: Ledger) -> None:
     upstream.enqueue(Reply.error(401, HOSTILE))
     line = await line_of(client, ledger, "pair")

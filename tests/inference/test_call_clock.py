@@ -196,6 +196,7 @@ def error_of(text: str) -> str:
     return str(msgspec.json.decode(last)["error"]["code"])
 
 
+@pytest.mark.holds("plugins.md#timeouts-and-cancellation-1")
 @pytest.mark.parametrize("timeout", ["idle", "total"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", PLACES)
@@ -342,6 +343,7 @@ async def test_call_that_ends_without_its_task_has_its_access_line_and_its_line_
     assert line.json_form()["outcome"] == "upstream_timeout"
 
 
+@pytest.mark.holds("plugins.md#timeouts-and-cancellation-1")
 async def test_provider_that_does_not_end_cancelled_calls_is_counted_named_and_quarantined(
     client: Client, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -146,7 +146,7 @@ async def test_failure_of_a_hedge_counts_for_its_target_and_leaves_nothing_in_fl
     upstream.enqueue(cut({"content": "Once "}), cut({"content": "twice "}))
     await client.stream(model="going")
     rows = {str(circuit.key): circuit.count.row for circuit in gateway.health.all() if circuit.key.model}
-    assert rows == {"one#0/first (chat)": 1, "two#0/second (chat)": 1}, "each failed once since its first chunk"
+    assert rows == {"one#1/first (chat)": 1, "two#1/second (chat)": 1}, "each failed once since its first chunk"
     assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
 
 

@@ -122,6 +122,7 @@ async def leave_while(client: Client, gateway: Gateway, model: str, ready: Any) 
     await until(lambda: not gateway.active_calls._calls)
 
 
+@pytest.mark.holds("prices.md#leaving-early-8")
 async def test_caller_who_leaves_after_the_upstream_refused_with_429_pays_nothing(
     client: Client, gateway: Gateway, upstream: FakeUpstream, bill: Bill
 ) -> None:
@@ -131,6 +132,7 @@ async def test_caller_who_leaves_after_the_upstream_refused_with_429_pays_nothin
     assert await bill.paid() == 0
 
 
+@pytest.mark.holds("prices.md#leaving-early-8")
 async def test_caller_who_leaves_while_the_connect_hangs_pays_nothing(
     client: Client, gateway: Gateway, bill: Bill
 ) -> None:
@@ -138,6 +140,7 @@ async def test_caller_who_leaves_while_the_connect_hangs_pays_nothing(
     assert await bill.paid() == 0
 
 
+@pytest.mark.holds("prices.md#leaving-early-8")
 async def test_caller_who_leaves_while_the_upstream_works_pays_the_prompt(
     client: Client, gateway: Gateway, upstream: FakeUpstream, bill: Bill
 ) -> None:
@@ -146,6 +149,7 @@ async def test_caller_who_leaves_while_the_upstream_works_pays_the_prompt(
     assert 1006 * TOKEN // 10 <= await bill.paid() < 1030 * TOKEN // 10  # the prompt and its frame
 
 
+@pytest.mark.holds("prices.md#calls-that-fail-or-are-cut-1")
 async def test_usage_before_any_content_and_then_a_failure_costs_nothing(
     client: Client, upstream: FakeUpstream, bill: Bill
 ) -> None:
@@ -155,6 +159,7 @@ async def test_usage_before_any_content_and_then_a_failure_costs_nothing(
     assert await bill.paid() == 0
 
 
+@pytest.mark.holds("prices.md#leaving-early-8")
 async def test_caller_who_leaves_during_a_call_that_failed_without_content_pays_nothing(
     client: Client, gateway: Gateway, upstream: FakeUpstream, bill: Bill
 ) -> None:
@@ -175,6 +180,7 @@ async def read_frames(response: Any, count: int) -> None:
         received += part
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-7", "prices.md#calls-that-fail-or-are-cut-2", "prices.md#audio-5")
 @pytest.mark.parametrize(
     ("script", "output"),
     [
@@ -199,6 +205,7 @@ async def test_delivered_part_of_a_cut_stream_is_charged(
     assert await bill.paid() - prompt == output * TOKEN
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-5")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_count_of_zero_beside_four_thousand_words_is_replaced_by_our_count(
     client: Client, upstream: FakeUpstream, bill: Bill, stream: bool
@@ -216,6 +223,7 @@ async def test_count_of_zero_beside_four_thousand_words_is_replaced_by_our_count
     assert (line["usage"]["out_text"], line["estimated"]) == (5000, True)
 
 
+@pytest.mark.holds("prices.md#leaving-early-12")
 async def test_image_whose_preview_was_delivered_is_charged_when_the_caller_leaves(
     client: Client, upstream: FakeUpstream, bill: Bill
 ) -> None:
@@ -236,6 +244,7 @@ def counts(line: Any) -> dict[str, int]:
 # Counts told early ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#calls-that-fail-or-are-cut-3")
 async def test_previews_of_an_image_stream_that_fails_are_charged_100_tokens_each(
     client: Client, upstream: FakeUpstream, bill: Bill
 ) -> None:
@@ -250,6 +259,7 @@ async def test_previews_of_an_image_stream_that_fails_are_charged_100_tokens_eac
     assert await bill.paid() == 200 * TOKEN
 
 
+@pytest.mark.holds("prices.md#calls-that-fail-or-are-cut-2")
 @pytest.mark.parametrize("continuous", [True, False])
 async def test_cached_tokens_told_early_are_charged_as_cached_when_the_caller_stops(
     client: Client, upstream: FakeUpstream, bill: Bill, continuous: bool
@@ -263,6 +273,7 @@ async def test_cached_tokens_told_early_are_charged_as_cached_when_the_caller_st
     assert line["estimated"]
 
 
+@pytest.mark.holds("prices.md#calls-that-fail-or-are-cut-2")
 async def test_cached_tokens_of_a_message_start_are_charged_as_cached_when_the_caller_stops(
     client: Client, upstream: FakeUpstream, bill: Bill
 ) -> None:

@@ -89,6 +89,7 @@ async def test_refused_call_whose_caller_leaves_before_the_body_of_the_refusal_c
     assert (await accounts.show("acme")).balance == 10 * NANO
 
 
+@pytest.mark.holds("prices.md#what-is-held-8")
 async def test_stream_within_its_limit_is_not_cut_because_our_count_of_it_is_too_high(
     client: Client, upstream: FakeUpstream, ledger: Ledger, accounts: Accounts, keys: Keys
 ) -> None:

@@ -79,7 +79,7 @@ async def test_streams_that_the_upstream_cuts_leave_nothing_to_the_collector(
     client: Client, upstream: FakeUpstream, no_collector: None
 ) -> None:
     for _ in range(3):
-        upstream.enqueue(structs.replace(Reply.stream(HELLO[:3]), end="cut"))
+        upstream.enqueue(structs.replace(Reply.stream(HELLO[:3], done=False), end="cut"))
         assert (await client.stream())[2] is not None
     await until(lambda: handlers() == 0)
     assert not garbage()

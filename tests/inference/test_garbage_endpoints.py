@@ -14,7 +14,8 @@ import pytest
 from msgspec import structs
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import Keys, NewKey
+from gateway.accounts.key_record import CreatedKey
+from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
@@ -378,7 +379,7 @@ async def test_stream_that_exceeds_the_balance_leaves_no_garbage(
 
 @EACH
 async def test_refused_request_leaves_no_garbage(
-    client: Client, api_key: NewKey, accounts: Accounts, keys: Keys, name: str
+    client: Client, api_key: CreatedKey, accounts: Accounts, keys: Keys, name: str
 ) -> None:
     ask = ASKS[name]
     await accounts.create("broke", balance=0)

@@ -164,6 +164,7 @@ async def test_whole_answer_without_a_limit_is_refused_if_the_balance_cannot_pay
     assert await payer.left() == (LONGEST - 1) * TOKEN
 
 
+@pytest.mark.holds("prices.md#what-is-held-3")
 async def test_whole_answer_without_a_limit_holds_the_longest_one_and_sends_its_limit(
     client: Client, upstream: FakeUpstream, payer: Payer, accounts: Accounts
 ) -> None:
@@ -182,6 +183,7 @@ def _slowly(reply: Reply) -> Reply:
     return structs.replace(reply, delay=0.1)
 
 
+@pytest.mark.holds("README.md#model-gateway-1", "prices.md#what-is-held-2")
 async def test_stream_without_a_limit_holds_its_reserve_only(
     client: Client, payer: Payer, accounts: Accounts, upstream: FakeUpstream
 ) -> None:
@@ -192,6 +194,7 @@ async def test_stream_without_a_limit_holds_its_reserve_only(
     assert await payer.left() >= -10 * TOKEN
 
 
+@pytest.mark.holds("prices.md#what-is-held-1")
 async def test_callers_own_limit_determines_the_hold(client: Client, payer: Payer) -> None:
     await payer.open(101 * TOKEN)
     response, _ = await client.chat(model="strict", max_tokens=100)
@@ -199,6 +202,7 @@ async def test_callers_own_limit_determines_the_hold(client: Client, payer: Paye
     assert await payer.left() == TOKEN - 8000
 
 
+@pytest.mark.holds("prices.md#what-is-held-10")
 async def test_token_rate_limits_do_not_count_the_longest_answer(client: Client, payer: Payer) -> None:
     await payer.open(3 * LONGEST * TOKEN, group="slow")  # 1,500 tokens a minute
     response, _ = await client.chat(model="strict")
@@ -228,6 +232,7 @@ def parse_price(price: dict[str, Any]) -> Any:
 # Clamp ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#what-is-held-7")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("limit", [None, 1500])
 async def test_clamped_answer_is_as_long_as_the_balance_allows(
@@ -246,6 +251,7 @@ async def test_clamped_answer_is_as_long_as_the_balance_allows(
     assert 0 <= await payer.left() < 2 * TOKEN
 
 
+@pytest.mark.holds("prices.md#what-is-held-9")
 @pytest.mark.parametrize(
     ("model", "fields", "sent"),
     [
@@ -270,6 +276,7 @@ async def test_limit_is_sent_upstream_under_the_callers_field_name(
     assert await payer.left() >= 0
 
 
+@pytest.mark.holds("prices.md#what-is-held-7")
 async def test_balance_for_almost_no_tokens_is_refused(client: Client, upstream: FakeUpstream, payer: Payer) -> None:
     await payer.open(10 * TOKEN)
     response, _ = await client.chat(model="clamp")
@@ -278,6 +285,7 @@ async def test_balance_for_almost_no_tokens_is_refused(client: Client, upstream:
     assert await payer.left() == 10 * TOKEN
 
 
+@pytest.mark.holds("prices.md#what-is-held-7")
 async def test_budget_of_the_key_clamps_too(client: Client, upstream: FakeUpstream, payer: Payer) -> None:
     await payer.open(5000 * TOKEN, budget=300 * TOKEN)
     response, _ = await client.chat(model="clamp")
@@ -289,6 +297,7 @@ async def test_budget_of_the_key_clamps_too(client: Client, upstream: FakeUpstre
 # Without a limit of the caller ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#what-is-held-6")
 @pytest.mark.parametrize(
     ("balance", "sent"),
     [(40_000, 32_768), (32_770, 32_768), (32_000, 15_999), (8194, 4096), (8190, None), (4000, None)],
@@ -305,6 +314,7 @@ async def test_limit_that_the_gateway_adds_is_at_most_half_of_the_free_money_and
     assert left == (balance * TOKEN if sent is None else (balance - sent) * TOKEN - 8000)
 
 
+@pytest.mark.holds("prices.md#what-is-held-3")
 async def test_added_limit_leaves_room_for_the_prompt_in_the_context_window(
     client: Client, upstream: FakeUpstream, payer: Payer, gateway: Gateway
 ) -> None:
@@ -316,6 +326,7 @@ async def test_added_limit_leaves_room_for_the_prompt_in_the_context_window(
     assert upstream.seen[0].json["max_tokens"] == pytest.approx(10_000 - estimate * 5 / 4, abs=10)
 
 
+@pytest.mark.holds("prices.md#what-is-held-9")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("message", "status", "second"),
@@ -345,6 +356,7 @@ async def test_added_limit_that_the_upstream_refuses_is_lowered_once(
     assert await payer.left() == (100_000 - second) * TOKEN - 8000
 
 
+@pytest.mark.holds("prices.md#what-is-held-9")
 async def test_unsupported_spelling_of_an_added_limit_is_replaced_by_the_one_that_the_upstream_names(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -356,6 +368,7 @@ async def test_unsupported_spelling_of_an_added_limit_is_replaced_by_the_one_tha
     assert upstream.seen[1].json["max_completion_tokens"] == 16_384
 
 
+@pytest.mark.holds("prices.md#what-is-held-9")
 async def test_limit_that_a_target_has_refused_is_not_sent_to_it_again(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -370,6 +383,7 @@ async def test_limit_that_a_target_has_refused_is_not_sent_to_it_again(
     assert len(upstream.seen) == 6
 
 
+@pytest.mark.holds("prices.md#what-is-held-9")
 async def test_window_that_a_target_has_named_ends_the_answers_of_later_calls(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -381,6 +395,7 @@ async def test_window_that_a_target_has_named_ends_the_answers_of_later_calls(
     assert [seen.json.get("max_tokens") for seen in upstream.seen] == [32_768, 1096, None, None]
 
 
+@pytest.mark.holds("prices.md#what-is-held-9")
 async def test_field_that_a_target_has_refused_is_not_sent_to_it_again(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -404,6 +419,7 @@ async def test_limit_of_the_caller_that_the_upstream_refuses_is_not_changed(
     assert await payer.left() == 100_000 * TOKEN
 
 
+@pytest.mark.holds("prices.md#what-is-held-9")
 async def test_second_refusal_of_an_added_limit_reaches_the_caller(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -424,6 +440,7 @@ async def test_model_without_an_output_price_gets_no_limit(
     assert "x-gateway-max-tokens" not in response.headers
 
 
+@pytest.mark.holds("prices.md#what-is-held-3")
 async def test_added_limit_is_long_enough_for_an_answer_if_the_estimate_of_the_prompt_fills_the_window(
     client: Client, upstream: FakeUpstream, payer: Payer, gateway: Gateway
 ) -> None:
@@ -444,6 +461,7 @@ def _of_window(seen: Seen, *, window: int, prompt: int, text: str, code: int = 4
     return greedy(seen)
 
 
+@pytest.mark.holds("prices.md#what-is-held-9")
 @pytest.mark.parametrize(
     ("prompt", "code", "text"),
     [
@@ -485,6 +503,7 @@ async def test_call_without_a_limit_is_answered_by_a_server_with_a_small_unknown
     assert response.status == 200, answer
 
 
+@pytest.mark.holds("prices.md#what-is-held-9")
 async def test_added_limit_is_sent_as_max_tokens_to_a_deployment_that_does_not_know_the_newer_spelling(
     client: Client, upstream: FakeUpstream, payer: Payer, gateway: Gateway
 ) -> None:
@@ -500,6 +519,7 @@ async def test_added_limit_is_sent_as_max_tokens_to_a_deployment_that_does_not_k
 # Hidden reasoning ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("operations/audit.md#late-and-uncollected-3", "prices.md#what-is-held-3")
 @pytest.mark.parametrize(
     ("model", "effort", "limit"),
     [
@@ -531,6 +551,7 @@ async def test_stream_of_a_model_that_may_reason_unseen_holds_and_sends_the_whol
     assert held == (50 if limit is None else limit)
 
 
+@pytest.mark.holds("prices.md#what-is-held-4")
 async def test_reasoning_in_spite_of_the_effort_none_is_expected_from_the_next_call_on(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -541,6 +562,7 @@ async def test_reasoning_in_spite_of_the_effort_none_is_expected_from_the_next_c
     assert upstream.seen[-1].json.get("max_tokens") == 32_768
 
 
+@pytest.mark.holds("prices.md#what-is-held-4")
 async def test_reasoning_that_one_caller_asks_for_does_not_enlarge_the_holds_of_others(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -553,6 +575,7 @@ async def test_reasoning_that_one_caller_asks_for_does_not_enlarge_the_holds_of_
     assert upstream.seen[1].json.get("max_tokens") is None
 
 
+@pytest.mark.holds("prices.md#what-is-held-4")
 @pytest.mark.parametrize(
     "fields",
     [{"reasoning": {"effort": "high", "exclude": True}}, {"thinking": {"type": "enabled", "budget_tokens": 30_000}}],
@@ -572,6 +595,7 @@ def test_newest_gemini_models_may_reason_unseen(name: str) -> None:
     assert may_reason(name)
 
 
+@pytest.mark.holds("README.md#model-gateway-1")
 async def test_answers_that_hide_their_reasoning_cost_no_more_than_the_balance(
     client: Client, upstream: FakeUpstream, payer: Payer, ledger: Ledger
 ) -> None:
@@ -587,6 +611,7 @@ async def test_answers_that_hide_their_reasoning_cost_no_more_than_the_balance(
     assert (await ledger.audit("payer")).mismatches == []
 
 
+@pytest.mark.holds("prices.md#what-is-held-4")
 async def test_model_that_charged_hidden_reasoning_is_held_and_limited_as_one_afterwards(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -601,6 +626,7 @@ async def test_model_that_charged_hidden_reasoning_is_held_and_limited_as_one_af
     assert [seen.json.get("max_tokens") for seen in upstream.seen] == [None, None, 32_768]
 
 
+@pytest.mark.holds("prices.md#leaving-early-1")
 @pytest.mark.parametrize(("model", "read_on"), [("reasons", True), ("strict-unknown", False)])
 async def test_stream_of_a_model_that_may_reason_unseen_is_read_to_its_usage_after_its_caller_left(
     client: Client, upstream: FakeUpstream, payer: Payer, model: str, read_on: bool
@@ -640,6 +666,7 @@ def _boundless(*, each: int = 10) -> Reply:
     return Reply.stream([_chunk({"content": "word" * each}) for _ in range(LONGEST // each)])
 
 
+@pytest.mark.holds("prices.md#what-is-held-8")
 @pytest.mark.parametrize("model", ["strict", "clamp"])
 async def test_upstream_that_ignores_limits_is_stopped_at_twice_its_hold_if_the_balance_is_used_up(
     client: Client, upstream: FakeUpstream, payer: Payer, model: str
@@ -652,6 +679,7 @@ async def test_upstream_that_ignores_limits_is_stopped_at_twice_its_hold_if_the_
     assert 0 <= await payer.left() < TOKEN
 
 
+@pytest.mark.holds("prices.md#calls-that-fail-or-are-cut-1")
 async def test_a_first_chunk_beyond_the_balance_is_refused_with_its_http_status_and_costs_nothing(
     client: Client, upstream: FakeUpstream, payer: Payer
 ) -> None:
@@ -663,6 +691,7 @@ async def test_a_first_chunk_beyond_the_balance_is_refused_with_its_http_status_
     assert await payer.left() == 101 * TOKEN
 
 
+@pytest.mark.holds("prices.md#what-is-held-2")
 @pytest.mark.parametrize("model", ["media", "media-alone"])
 @pytest.mark.parametrize("media", ["audio_seconds", "images"])
 async def test_stream_of_media_is_cut_when_the_balance_is_used_up(
@@ -767,6 +796,7 @@ async def test_explanation_holds_and_clamps_as_the_chat_endpoint_does(
 # Price and tier ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("operations/start.md#reload-1", "prices.md#prices-that-change-2")
 async def test_price_of_admission_applies_until_the_end_of_the_call(
     client: Client, upstream: FakeUpstream, payer: Payer, gateway: Gateway, ledger: Ledger
 ) -> None:
@@ -802,6 +832,7 @@ async def test_price_changes_by_date_without_a_reload(
         clock.time = lambda: 4_070_908_800.0
 
 
+@pytest.mark.holds("prices.md#what-is-charged-16")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("tier", "factor"), [("flex", 0.5), ("priority", 2), ("default", 1)])
 async def test_service_tier_that_was_used_is_charged(
@@ -828,6 +859,7 @@ async def test_tier_is_held_at_its_own_price(client: Client, payer: Payer) -> No
     assert response.status == 200
 
 
+@pytest.mark.holds("prices.md#what-is-charged-16")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("tier", ["flex", "scale", "priority", "fast"])
 async def test_service_tier_without_a_multiplier_is_not_sent(
@@ -855,6 +887,7 @@ async def test_service_tier_that_is_usual_or_has_a_multiplier_is_sent(
     assert "x-gateway-dropped-params" not in response.headers
 
 
+@pytest.mark.holds("prices.md#what-is-charged-16")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("tier", ["flex", "priority"])
 async def test_service_tier_that_the_provider_does_not_take_is_not_charged(

@@ -12,7 +12,8 @@ import pytest
 from msgspec import structs
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import Keys, NewKey
+from gateway.accounts.key_record import CreatedKey
+from gateway.accounts.keys import Keys
 from gateway.inference import idempotency
 from gateway.inference.idempotency import Claim, request_digest
 from gateway.ledger import Hold, Ledger, LedgerLine
@@ -49,7 +50,7 @@ class Answered(msgspec.Struct):
 
 
 async def post(
-    client: Client, document: Any = CHAT, *, name: str = "order-1", key: NewKey | None = None, **headers: str
+    client: Client, document: Any = CHAT, *, name: str = "order-1", key: CreatedKey | None = None, **headers: str
 ) -> Answered:
     """One POST with an Idempotency-Key."""
     headers = {**client.headers, "Idempotency-Key": name, **headers}
@@ -95,6 +96,7 @@ async def kept(gateway: Gateway) -> None:
 # The answer ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#what-is-collected-8")
 async def test_repeated_request_runs_once_and_is_answered_with_the_same_bytes(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -209,7 +211,7 @@ async def test_idempotency_keys_are_separate_for_each_account(
 
 
 async def test_stored_answer_is_only_for_keys_that_may_still_use_the_model(
-    client: Client, gateway: Gateway, keys: Keys, api_key: NewKey
+    client: Client, gateway: Gateway, keys: Keys, api_key: CreatedKey
 ) -> None:
     await post(client)
     await kept(gateway)
@@ -260,7 +262,8 @@ async def test_answer_that_is_too_long_to_store_is_sent_once_and_then_a_409(
 async def test_oldest_stored_answers_are_removed_at_the_accounts_bound(
     client: Client, gateway: Gateway, upstream: FakeUpstream
 ) -> None:
-    server = structs.replace(gateway.settings.server, max_kept_answers=2000)
+    limits = structs.replace(gateway.settings.server.limits, max_kept_answers=2000)
+    server = structs.replace(gateway.settings.server, limits=limits)
     await gateway.reload(structs.replace(gateway.settings, server=server))
     for number in range(6):
         await post(client, name=f"n{number}")
@@ -293,6 +296,7 @@ async def test_request_without_the_header_writes_no_record(client: Client, gatew
 # Clients and workers that go away -------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#leaving-early-13")
 @pytest.mark.parametrize("document", [CHAT, STREAM], ids=["json", "stream"])
 async def test_client_that_lost_its_connection_gets_the_whole_answer_by_its_idempotency_key(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger, document: dict[str, Any]
@@ -316,7 +320,7 @@ async def _replayed(client: Client, document: Any) -> Answered | None:
     return answer if answer.replayed else None
 
 
-async def dead_call(gateway: Gateway, api_key: NewKey, *, used: int) -> tuple[Hold, ApiKey]:
+async def dead_call(gateway: Gateway, api_key: CreatedKey, *, used: int) -> tuple[Hold, ApiKey]:
     """A call of a worker that died: claimed, admitted, its lease run out after a checkpoint."""
     key = await gateway.auth.authenticate(api_key.text)
     request_id = "req_" + "d" * 32
@@ -340,7 +344,13 @@ async def let_die(gateway: Gateway, hold: Hold) -> None:
 @pytest.mark.parametrize("reclaimed", [False, True], ids=["held", "reclaimed"])
 @pytest.mark.parametrize("used", [0, 500_000])
 async def test_call_of_a_dead_worker_is_undone_and_run_again_for_one_charge(
-    client: Client, gateway: Gateway, api_key: NewKey, ledger: Ledger, accounts: Accounts, used: int, reclaimed: bool
+    client: Client,
+    gateway: Gateway,
+    api_key: CreatedKey,
+    ledger: Ledger,
+    accounts: Accounts,
+    used: int,
+    reclaimed: bool,
 ) -> None:
     hold, key = await dead_call(gateway, api_key, used=used)
     assert (await post(client)).status == 409
@@ -365,7 +375,7 @@ async def test_call_of_a_dead_worker_is_undone_and_run_again_for_one_charge(
 
 
 async def test_live_lease_keeps_an_idempotency_claim_of_any_age(
-    client: Client, gateway: Gateway, api_key: NewKey, upstream: FakeUpstream
+    client: Client, gateway: Gateway, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     hold, _ = await dead_call(gateway, api_key, used=0)
     await let_die(gateway, hold)
@@ -375,7 +385,7 @@ async def test_live_lease_keeps_an_idempotency_claim_of_any_age(
 
 
 async def test_call_that_was_settled_before_its_worker_died_is_not_charged_again(
-    client: Client, gateway: Gateway, api_key: NewKey, ledger: Ledger, upstream: FakeUpstream
+    client: Client, gateway: Gateway, api_key: CreatedKey, ledger: Ledger, upstream: FakeUpstream
 ) -> None:
     hold, _ = await dead_call(gateway, api_key, used=0)
     await settle(ledger, hold, 700_000)
@@ -388,7 +398,7 @@ async def test_call_that_was_settled_before_its_worker_died_is_not_charged_again
     await proved(ledger)
 
 
-async def test_claim_without_a_hold_expires(client: Client, gateway: Gateway, api_key: NewKey) -> None:
+async def test_claim_without_a_hold_expires(client: Client, gateway: Gateway, api_key: CreatedKey) -> None:
     """A worker that died between its claim and its admission."""
     hold, _ = await dead_call(gateway, api_key, used=0)
     await void(gateway.ledger, hold)

@@ -70,13 +70,17 @@ def settings(tmp_path: Path, upstream: FakeUpstream, deaf: str) -> Settings:
 
 
 @asynccontextmanager
-async def leaving(client: Client, model: str, text: bytes) -> AsyncIterator[str]:
-    """The request id of a stream whose caller has left after it had read `text`."""
+async def leaving(client: Client, model: str, text: bytes, gateway: Gateway | None = None) -> AsyncIterator[str]:
+    """The request id of a stream whose caller has left after it had read `text`, and after the finish in `gateway`."""
     document = {"model": model, "messages": [{"role": "user", "content": "Hi"}], "stream": True, "max_tokens": 900}
     async with client.request("POST", "/v1/chat/completions", json=document) as response:
         received = b""
         while text not in received:
             received += await response.content.readany()
+        request_id = response.headers["x-request-id"]
+        if gateway is not None:
+            call = gateway.active_calls.calls[request_id]
+            await until(lambda: call.encoder.finished)
         response.close()
     yield response.headers["x-request-id"]
 
@@ -94,6 +98,7 @@ def silent(script: ChatScript) -> Reply:
 # Closed at once ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#leaving-early-1", "prices.md#leaving-early-6")
 @pytest.mark.parametrize("model", ["auto", "void", "delivered"])
 async def test_upstream_of_a_caller_who_left_is_closed_at_once(
     client: Client, upstream: FakeUpstream, model: str
@@ -103,22 +108,24 @@ async def test_upstream_of_a_caller_who_left_is_closed_at_once(
         assert (await upstream.wait_ended()).outcome == "left"
 
 
+@pytest.mark.holds("prices.md#leaving-early-3")
 async def test_usage_that_comes_after_the_end_of_the_answer_is_charged(
-    client: Client, upstream: FakeUpstream, ledger: Ledger
+    client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
     upstream.enqueue(ChatScript(hidden_reasoning=500).stream(interval=0.15))
-    async with leaving(client, "auto", b'"finish_reason":"stop"') as request_id:
+    async with leaving(client, "auto", b"three", gateway) as request_id:
         meta = await charged(ledger, request_id)
     assert (meta["usage"]["out_text"], meta["usage"]["out_reasoning"]) == (3, 500)
     assert (meta["outcome"], meta.get("estimated", False)) == ("client_closed", False)
 
 
+@pytest.mark.holds("prices.md#leaving-early-2")
 async def test_upstream_that_sends_no_usage_after_the_end_is_closed_and_the_delivered_part_is_charged(
-    client: Client, upstream: FakeUpstream, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{MODULE}.USAGE_WITHIN", 0.2)
     upstream.enqueue(ChatScript(until="finish", end="silence").stream())
-    async with leaving(client, "auto", b'"finish_reason":"stop"') as request_id, at_once(within=1.0):
+    async with leaving(client, "auto", b"three", gateway) as request_id, at_once(within=1.0):
         assert (await upstream.wait_ended()).outcome == "left"
     meta = await charged(ledger, request_id)
     assert (meta["usage"]["out_text"], meta["estimated"]) == (4, True)
@@ -127,6 +134,7 @@ async def test_upstream_that_sends_no_usage_after_the_end_is_closed_and_the_deli
 # Read on -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#leaving-early-5")
 async def test_usage_of_a_drained_answer_is_charged_with_its_hidden_reasoning(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -137,6 +145,7 @@ async def test_usage_of_a_drained_answer_is_charged_with_its_hidden_reasoning(
     assert upstream.seen[0].outcome == "answered"
 
 
+@pytest.mark.holds("prices.md#leaving-early-5")
 async def test_drain_without_usage_is_charged_by_its_time_and_the_usual_rate(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +159,7 @@ async def test_drain_without_usage_is_charged_by_its_time_and_the_usual_rate(
     assert meta["estimated"]
 
 
+@pytest.mark.holds("prices.md#leaving-early-5")
 async def test_drain_without_usage_is_charged_at_most_the_hold(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +180,7 @@ async def test_rate_of_a_target_is_learnt_from_its_answers(
     assert gateway.disconnects._rates["up", "drain"] > 50
 
 
+@pytest.mark.holds("prices.md#leaving-early-4")
 async def test_account_has_at_most_eight_drains_at_once(
     client: Client, gateway: Gateway, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +194,7 @@ async def test_account_has_at_most_eight_drains_at_once(
     await until(lambda: not gateway.disconnects._rests)
 
 
+@pytest.mark.holds("prices.md#leaving-early-4")
 async def test_drains_end_when_the_worker_stops_and_none_begins_after(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -197,6 +209,7 @@ async def test_drains_end_when_the_worker_stops_and_none_begins_after(
         assert (await upstream.wait_ended(1)).outcome == "left"
 
 
+@pytest.mark.holds("prices.md#leaving-early-9")
 async def test_concurrency_lease_ends_when_the_caller_leaves_although_the_answer_is_drained(
     client: Client, gateway: Gateway, upstream: FakeUpstream, accounts: Accounts, keys: Keys
 ) -> None:
@@ -228,6 +241,7 @@ async def test_call_that_nobody_left_keeps_its_lease_when_leases_are_renewed(
     asking.cancel()
 
 
+@pytest.mark.holds("prices.md#leaving-early-5")
 async def test_whole_answer_that_is_drained_without_a_result_is_charged_by_its_time(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +258,7 @@ async def test_whole_answer_that_is_drained_without_a_result_is_charged_by_its_t
     assert line.meta["estimated"]
 
 
+@pytest.mark.holds("prices.md#leaving-early-11")
 async def test_drained_answer_whose_upstream_fails_before_any_content_costs_nothing(
     client: Client, gateway: Gateway, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
@@ -257,6 +272,7 @@ async def test_drained_answer_whose_upstream_fails_before_any_content_costs_noth
     assert (await accounts.show("acme")).balance == 10 * NANO
 
 
+@pytest.mark.holds("prices.md#leaving-early-10")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_no_attempt_is_started_for_a_caller_who_has_left(
     client: Client, gateway: Gateway, upstream: FakeUpstream, accounts: Accounts, stream: bool
@@ -274,6 +290,7 @@ async def test_no_attempt_is_started_for_a_caller_who_has_left(
     assert (len(upstream.seen), charged) == (1, 0)
 
 
+@pytest.mark.holds("prices.md#leaving-early-10")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_drain_does_not_begin_while_both_attempts_of_a_hedge_connect(
     client: Client, gateway: Gateway, accounts: Accounts, stream: bool
@@ -289,6 +306,7 @@ async def test_drain_does_not_begin_while_both_attempts_of_a_hedge_connect(
     assert (await accounts.show("acme")).balance == 10 * NANO
 
 
+@pytest.mark.holds("prices.md#leaving-early-10")
 @pytest.mark.parametrize("policy", ["drain", "delivered"])
 async def test_delivered_part_is_charged_if_the_caller_leaves_while_a_continuation_connects(
     client: Client, gateway: Gateway, upstream: FakeUpstream, ledger: Ledger, policy: str

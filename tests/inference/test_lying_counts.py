@@ -54,6 +54,7 @@ async def charged(ledger: Ledger, response: Any) -> Any:
     return (await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))).meta
 
 
+@pytest.mark.holds("README.md#model-gateway-1", "prices.md#counts-of-upstreams-1", "prices.md#counts-of-upstreams-3")
 @pytest.mark.parametrize("choices", [1, 3])
 @pytest.mark.parametrize("stream", [True, False])
 async def test_output_above_the_limit_is_clipped_to_the_limit(
@@ -72,6 +73,7 @@ async def test_output_above_the_limit_is_clipped_to_the_limit(
     assert f"{response.headers['x-request-id']}: usage of up corrected: output above its limit" in caplog.text
 
 
+@pytest.mark.holds("operations/log.md#log-lines-3")
 async def test_upstream_that_counts_wrongly_all_the_time_is_logged_once_per_target_and_minute(
     client: Client, upstream: FakeUpstream, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +98,7 @@ async def test_output_a_little_above_the_limit_is_believed(
     assert (meta["usage"]["out_text"], meta.get("estimated", False)) == (1164, False)
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-1", "prices.md#counts-of-upstreams-4")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_input_above_what_was_forwarded_is_clipped(
     client: Client, upstream: FakeUpstream, ledger: Ledger, stream: bool
@@ -129,6 +132,7 @@ async def test_embeddings_are_charged_at_most_the_bytes_that_were_forwarded_and_
     assert meta["estimated"]
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-3")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_images_are_charged_at_most_the_output_that_was_held(
     client: Client, upstream: FakeUpstream, ledger: Ledger, stream: bool
@@ -149,6 +153,7 @@ async def test_images_are_charged_at_most_the_output_that_was_held(
     assert meta["estimated"]
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-3")
 async def test_speech_is_charged_at_most_the_output_that_was_held(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -165,6 +170,7 @@ async def test_speech_is_charged_at_most_the_output_that_was_held(
     assert f'"output_tokens":{meta["usage"]["out_audio"]}' in text
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-3")
 async def test_transcripts_are_charged_at_most_the_output_that_was_held(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -181,6 +187,7 @@ async def test_transcripts_are_charged_at_most_the_output_that_was_held(
     assert meta["estimated"]
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-4")
 async def test_count_of_a_pdf_with_many_small_pages_is_believed(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -192,6 +199,7 @@ async def test_count_of_a_pdf_with_many_small_pages_is_believed(
     assert meta["usage"]["in_text"] == pages * 1000
 
 
+@pytest.mark.holds("prices.md#estimates-18")
 async def test_count_of_a_video_that_the_upstream_fetches_is_believed(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -203,6 +211,7 @@ async def test_count_of_a_video_that_the_upstream_fetches_is_believed(
     assert meta["usage"]["in_text"] == tokens
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-6")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_images_of_a_chat_are_charged_as_images_where_the_upstream_counts_its_output_without_details(
     client: Client, upstream: FakeUpstream, ledger: Ledger, stream: bool

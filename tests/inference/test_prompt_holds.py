@@ -54,6 +54,7 @@ def counting(seen: Seen) -> Reply:
     return Reply.json({"object": "chat.completion", "choices": [choice], "usage": usage})
 
 
+@pytest.mark.holds("prices.md#estimates-1")
 @pytest.mark.parametrize("prompt", PROMPTS)
 async def test_parallel_calls_spend_no_more_than_the_balance(
     client: Client, accounts: Accounts, keys: Keys, prompt: str

@@ -14,6 +14,7 @@ from tests.api.conftest import Client
 from tests.inference.test_idempotency import charges, kept, post, proved
 
 
+@pytest.mark.holds("prices.md#what-is-collected-8")
 async def test_replay_over_the_keys_request_limit_gets_429_and_is_not_charged(
     client: Client, gateway: Gateway, keys: Keys, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -30,6 +31,7 @@ async def test_replay_over_the_keys_request_limit_gets_429_and_is_not_charged(
     await proved(ledger)
 
 
+@pytest.mark.holds("prices.md#what-is-collected-8")
 async def test_replays_of_all_keys_count_against_the_accounts_limit(
     client: Client, gateway: Gateway, keys: Keys, upstream: FakeUpstream
 ) -> None:

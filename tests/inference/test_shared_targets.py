@@ -35,6 +35,7 @@ async def fails(client: Client, upstream: FakeUpstream, reply: Reply, times: int
     return statuses
 
 
+@pytest.mark.holds("routing.md#health-1")
 @pytest.mark.parametrize(
     "reply",
     [Reply.error(500, "no"), Reply.error(503, "overloaded"), Reply.hang_up(), Reply.error(404, "no such model")],

@@ -109,7 +109,7 @@ async def test_answer_and_record_are_the_same_with_and_without_the_fast_path(
     taken: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(type(gateway.ids), "completion_id", lambda self: "chatcmpl-same")
+    monkeypatch.setattr(type(gateway.ids), "completion_id", lambda self, request_id: "chatcmpl-same")
     monkeypatch.setattr("gateway.api.endpoints.chat.time.time", lambda: 1.0)
     chunks: list[int] = []
     settle = gateway.settlement.settle

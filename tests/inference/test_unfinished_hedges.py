@@ -74,6 +74,7 @@ async def ended(client: Client, gateway: Gateway, ledger: Ledger, model: str, ho
     return await until(lambda: last_line(ledger, "acme", call.request_id))
 
 
+@pytest.mark.holds("routing.md#what-each-attempt-answered-1")
 @pytest.mark.parametrize(("how", "outcome"), [("left", "client_closed"), ("cancelled", "request_cancelled")])
 @pytest.mark.parametrize("model", ["raced", "twins"])
 async def test_attempts_of_a_hedge_that_nobody_won_have_the_outcome_of_the_call(
@@ -163,6 +164,7 @@ async def test_second_attempt_that_loses_has_no_status_of_the_first(
     assert answers(line) == [("b", "raced", "cancelled", 0), ("a", "raced", "ok", 200)]
 
 
+@pytest.mark.holds("routing.md#what-each-attempt-answered-1")
 async def test_attempt_that_is_sent_again_in_another_form_has_its_whole_time(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gateway.ledger.scripts import slot
 from gateway.store import Store
 from gateway.store.connection import ReplyTo
+from gateway.store.links import slot
 
 
 class Moving:

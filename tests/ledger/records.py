@@ -24,10 +24,11 @@ def quote_of(
     model: str = "m",
     groups: frozenset[str] = EVERYONE,
     version: str = "",
+    session: str = "",
 ) -> Quote:
     """A quote of that hold in nano-units; of the price it has only the version."""
     usage = Usage()
-    return Quote(model, groups, Price(version=version), usage, usage, hold=hold, tokens=tokens)
+    return Quote(model, groups, Price(version=version), usage, usage, hold=hold, tokens=tokens, session=session)
 
 
 def record_of(
@@ -40,6 +41,7 @@ def record_of(
     attempts: int = 1,
     served_model: str = "",
     upstream_model: str = "",
+    session: str = "",
 ) -> CallRecord:
     """A record of that cost in nano-units; `tokens` are of text in, where no usage is given."""
     usage = Usage(in_text=tokens) if usage is None else usage
@@ -62,6 +64,7 @@ def record_of(
         stream=False,
         served_model=served_model,
         upstream_model=upstream_model,
+        session=session,
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.ledger.scripts import slot
 from gateway.store import Store
+from gateway.store.address import RedisAddress
 from gateway.store.link import RedisLink
-from gateway.store.redis_address import RedisAddress
+from gateway.store.links import slot
 
 
 class Torn:

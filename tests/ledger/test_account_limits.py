@@ -83,6 +83,7 @@ async def test_lower_limit_of_the_group_counts(world):
         assert (await w.admit(key)).rates.limit_requests == 1
 
 
+@pytest.mark.holds("prices.md#what-is-held-5")
 async def test_cap_refuses_what_a_month_may_not_cost_and_begins_again(world):
     async with world() as w:
         key = await w.caller()
@@ -130,6 +131,7 @@ async def test_call_counts_in_the_month_it_is_settled_in(world):
         assert (await w.accounts.show("acme")).month_spent == 200
 
 
+@pytest.mark.holds("prices.md#what-is-collected-1")
 async def test_cost_above_the_hold_stays_within_the_cap_of_the_month(world):
     async with world() as w:
         key = await w.caller()

@@ -13,9 +13,9 @@ from gateway.ledger import Journal, Ledger
 from gateway.ledger.admission import WIDTH
 from gateway.ledger.inflight_checkpoint import Orphans, read_inflight_checkpoint
 from gateway.store import Store
+from gateway.store.address import RedisAddress
 from gateway.store.connection import ReplyTo
 from gateway.store.link import RedisLink
-from gateway.store.redis_address import RedisAddress
 from tests.ledger.records import record_of, settle
 from tests.polling import until
 from tests.world import World

@@ -31,6 +31,7 @@ async def assert_refused(world, error: type[errors.GatewayError], admit: Awaitab
     return caught.value
 
 
+@pytest.mark.holds("README.md#model-gateway-1", "prices.md#what-is-held-1")
 async def test_admission_holds_the_worst_cost(world):
     async with world() as w:
         key = await w.caller(balance=5000)
@@ -95,6 +96,7 @@ async def test_account_rules_override_the_group_and_key_rules_override_both(worl
         await assert_refused(w, errors.ModelNotPermitted, w.admit(picky))
 
 
+@pytest.mark.holds("operations/audit.md#late-and-uncollected-5")
 async def test_balance_that_does_not_cover_the_hold_is_refused(world):
     async with world() as w:
         key = await w.caller(balance=1000)
@@ -171,6 +173,7 @@ async def test_hundred_concurrent_admissions_with_a_balance_for_ten_admit_ten(wo
         await w.proved()
 
 
+@pytest.mark.holds("scaling.md#limits-4")
 async def test_two_workers_share_one_balance(world):
     async with world() as w, another_worker(w) as ledger:
         key = await w.caller(balance=10_000)

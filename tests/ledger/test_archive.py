@@ -51,6 +51,7 @@ async def clean(world, file: Path, lines: int) -> None:
     assert (report.mismatches, report.lines) == ([], lines)
 
 
+@pytest.mark.holds("operations/audit.md#audit-20")
 async def test_archived_ledger_is_audited_with_and_without_its_archive(world, tmp_path):
     file = tmp_path / "a.jsonl"
     async with world() as w:
@@ -109,6 +110,7 @@ async def test_script_refuses_recent_lines_and_a_changed_archive_checkpoint(worl
         assert await run(trim, ["{a:acme}"], [0, "", 0, *told]) == 0
 
 
+@pytest.mark.holds("operations/audit.md#audit-20")
 @pytest.mark.parametrize(
     ("damage", "rule"),
     [
@@ -179,6 +181,7 @@ async def test_lines_and_receipts_are_read_with_and_without_the_archive(world, t
         assert receipt is not None and receipt.amount == -3
 
 
+@pytest.mark.holds("scaling.md#limits-7")
 async def test_late_settlement_of_an_archived_time_is_set_aside_and_not_charged_twice(world, tmp_path, caplog):
     async with world() as w:
         key = await w.caller()

@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.ledger import Ledger
+from gateway.ledger.gather_all import gather_bounded
 from tests.ledger.records import settle
 from tests.ledger.shards import without
 
@@ -28,6 +29,7 @@ async def test_report_counts_accounts_and_lines(world):
         assert (one.accounts, one.lines) == (1, 1)
 
 
+@pytest.mark.holds("README.md#model-gateway-1", "operations/audit.md#audit-9", "operations/audit.md#audit-10")
 @pytest.mark.parametrize(
     ("command", "rule"),
     [
@@ -78,6 +80,7 @@ async def test_lines_since_a_time_exclude_the_earlier_ones(world):
         assert 1 not in [line.n async for line in w.ledger.lines("acme", since=last.at)]
 
 
+@pytest.mark.holds("operations/audit.md#audit-3")
 async def test_unreachable_shard_is_reported_and_the_others_are_audited(world):
     async with world() as w:
         for name in ("acme", "beta", "umbra"):
@@ -87,3 +90,24 @@ async def test_unreachable_shard_is_reported_and_the_others_are_audited(world):
         assert (report.accounts, report.unreachable[1:]) == (2, ["beta"])
         assert "nowhere" in report.unreachable[0]  # its server could not be searched for accounts
         assert [(found.account, found.rule) for found in report.mismatches] == [("umbra", "balance")]
+
+
+async def test_three_different_faults_among_many_accounts_are_named_in_order(world):
+    names = [f"account-{n:03d}" for n in range(300)]
+    faults = {"account-007": "seq", "account-150": "bal", "account-299": "held"}
+    async with world() as w:
+        await gather_bounded((w.accounts.create(name, balance=1000) for name in names), 100)
+        for name, field in reversed(faults.items()):
+            await w.store.client.hincrby(f"{{a:{name}}}", field, 1)
+        report = await w.ledger.audit()
+        rules = [(one.account, one.rule) for one in report.mismatches]
+        assert rules == [("account-007", "seq"), ("account-150", "balance"), ("account-299", "held")]
+        assert (report.accounts, report.lines) == (300, 300)
+
+
+async def test_unreadable_price_is_named_among_many_accounts(world):
+    async with world() as w:
+        await gather_bounded((w.accounts.create(f"account-{n:03d}", balance=1000) for n in range(120)), 100)
+        await w.store.client.hset("{a:account-110}", mapping={"pe": "1", "p:m": "no JSON"})
+        report = await w.ledger.audit()
+        assert [(one.account, one.rule) for one in report.mismatches] == [("account-110", "price m")]

@@ -40,6 +40,12 @@ async def findings(ledger: Ledger, **arguments: Any) -> list[tuple[str, str]]:
     return [(found.account, found.rule) for found in (await ledger.audit(**arguments)).mismatches]
 
 
+@pytest.mark.holds(
+    "operations/audit.md#audit-1",
+    "operations/audit.md#audit-5",
+    "operations/audit.md#audit-6",
+    "operations/audit.md#audit-13",
+)
 @pytest.mark.parametrize("page", [500, 0], ids=["at once", "in pages"])
 @pytest.mark.parametrize(
     ("commands", "rules"),
@@ -88,6 +94,7 @@ def _without_contents(snapshot: Any) -> Any:
     return head
 
 
+@pytest.mark.holds("operations/audit.md#audit-8")
 async def test_lost_hash_of_a_key_is_found(world):
     async with world() as w:
         key_id = await busy(w)
@@ -95,6 +102,7 @@ async def test_lost_hash_of_a_key_is_found(world):
         assert ("acme", f"key {key_id}") in await findings(w.ledger)
 
 
+@pytest.mark.holds("operations/audit.md#audit-8")
 async def test_name_that_a_killed_command_left_in_the_set_of_keys_is_no_finding(world):
     async with world() as w:
         await busy(w)
@@ -102,6 +110,7 @@ async def test_name_that_a_killed_command_left_in_the_set_of_keys_is_no_finding(
         assert await findings(w.ledger) == []
 
 
+@pytest.mark.holds("operations/audit.md#audit-7")
 async def test_emptied_store_is_found_by_the_expected_number_of_accounts(world):
     async with world() as w:
         await busy(w)
@@ -114,13 +123,16 @@ async def test_emptied_store_is_found_by_the_expected_number_of_accounts(world):
 # Lines ---------------------------------------------------------------------------------------------------------------
 
 
-async def rewrite(w: World, change: Callable[[int, dict[bytes, bytes]], dict[bytes, bytes]]) -> None:
+async def rewrite(
+    w: World, change: Callable[[int, dict[bytes, bytes]], dict[bytes, bytes]], *, account: str = "acme"
+) -> None:
     """Replace every line of the account by what `change` makes of its number and fields."""
     client: Any = w.store.client
-    entries = await client.xrange(f"{A}:lg")
-    await client.delete(f"{A}:lg")
+    name = f"{{a:{account}}}:lg"
+    entries = await client.xrange(name)
+    await client.delete(name)
     for id_, fields in entries:
-        await client.xadd(f"{A}:lg", change(int(fields[b"n"]), fields), id=id_)
+        await client.xadd(name, change(int(fields[b"n"]), fields), id=id_)
 
 
 def with_meta(number: int, **values: Any) -> Callable[[int, dict[bytes, bytes]], dict[bytes, bytes]]:
@@ -146,6 +158,7 @@ async def priced(w: World, *, tier: str | None = None, balance: int = 10_000, ho
     return await w.ledger.admit("req_2", key, quote_of(0, version="v1"))
 
 
+@pytest.mark.holds("README.md#model-gateway-1", "operations/audit.md#audit-23", "prices.md#prices-that-change-3")
 async def test_sound_calls_are_computed_again_and_counted(world):
     async with world() as w:
         await priced(w, tier="flex")
@@ -153,6 +166,7 @@ async def test_sound_calls_are_computed_again_and_counted(world):
         assert (report.mismatches, report.recomputed, report.not_recomputed) == ([], 1, 0)
 
 
+@pytest.mark.holds("operations/audit.md#audit-15")
 @pytest.mark.parametrize(
     "values",
     [
@@ -169,7 +183,8 @@ async def test_changed_usage_price_version_or_tier_is_found(world, values: dict[
         assert await findings(w.ledger) == [("acme", "cost req_1")]
 
 
-@pytest.mark.parametrize("values", [{"price": "unknown"}, {"usage": None}, {"endpoint": None}, {"clamped": True}])
+@pytest.mark.holds("operations/audit.md#audit-23")
+@pytest.mark.parametrize("values", [{"usage": None}, {"endpoint": None}, {"clamped": True}])
 async def test_line_that_cannot_be_computed_again_is_counted_and_no_finding(world, values: dict[str, Any]):
     async with world() as w:
         await priced(w)
@@ -178,6 +193,39 @@ async def test_line_that_cannot_be_computed_again_is_counted_and_no_finding(worl
         assert (report.mismatches, report.recomputed, report.not_recomputed) == ([], 0, 1)
 
 
+@pytest.mark.holds("operations/audit.md#audit-16")
+@pytest.mark.parametrize("table", [None, b"no JSON", b'{"version":"v9"}'], ids=["missing", "unreadable", "of another"])
+async def test_price_that_lines_name_and_the_store_lacks_is_one_finding(world, table: bytes | None):
+    async with world() as w:
+        await priced(w)
+        await w.store.client.hdel("prices", "v1")
+        if table is not None:
+            await w.store.client.hset("prices", "v1", table)
+        report = await w.ledger.audit()
+        assert [(found.account, found.rule) for found in report.mismatches] == [("acme", "price_table v1")]
+        assert report.mismatches[0].found == "none, and 1 lines name it"
+        assert (report.recomputed, report.not_recomputed) == (0, 1)
+
+
+@pytest.mark.holds("operations/audit.md#audit-23")
+async def test_calls_of_many_accounts_are_all_computed_again_in_one_audit(world):
+    """Accounts are audited at the same time, and share what was read of the prices."""
+    async with world() as w:
+        await store_prices(w.store, [PRICE])
+        accounts = [f"company-{number}" for number in range(40)]
+        for account in accounts:
+            key = await w.caller(account, balance=10_000)
+            hold = await w.ledger.admit(f"req_{account}", key, quote_of(500, version="v1"))
+            record = structs.replace(record_of(PRICE.cost(USAGE), usage=USAGE), endpoint="chat")
+            await book(w.ledger, hold, record)
+        report = await w.ledger.audit()
+        assert (report.mismatches, report.recomputed, report.not_recomputed) == ([], len(accounts), 0)
+        changed = accounts[17]
+        await rewrite(w, with_meta(2, usage={"in_text": 11, "out_text": 5}), account=changed)
+        assert await findings(w.ledger) == [(changed, f"cost req_{changed}")]
+
+
+@pytest.mark.holds("operations/audit.md#audit-14")
 async def test_request_that_was_charged_twice_is_found_though_all_sums_agree(world):
     async with world() as w:
         hold = await priced(w)
@@ -189,6 +237,7 @@ async def test_request_that_was_charged_twice_is_found_though_all_sums_agree(wor
         assert await findings(w.ledger) == [("acme", "twice req_1")]
 
 
+@pytest.mark.holds("operations/audit.md#audit-15")
 async def test_reclaimed_call_is_computed_again_with_its_amendment(world):
     async with world() as w:
         hold = await priced(w)
@@ -206,6 +255,7 @@ async def test_reclaimed_call_is_computed_again_with_its_amendment(world):
         assert await findings(w.ledger) == [("acme", "cost req_2")]
 
 
+@pytest.mark.holds("operations/audit.md#audit-18")
 @pytest.mark.parametrize(
     "damage",
     [
@@ -229,6 +279,7 @@ async def test_unreadable_line_is_one_finding(world, number: int, damage: dict[b
 # What is listed ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("operations/audit.md#audit-25")
 async def test_uncollected_sums_and_late_lines_are_listed_and_no_findings(world):
     async with world() as w:
         await priced(w, balance=30, hold=10)  # the call cost 40
@@ -247,6 +298,7 @@ async def test_uncollected_sums_and_late_lines_are_listed_and_no_findings(world)
         assert report.clean
 
 
+@pytest.mark.holds("operations/audit.md#audit-12", "operations/audit.md#audit-26")
 async def test_account_that_lacks_money_for_its_holds_is_found_unless_its_lines_explain_it(world):
     async with world() as w:
         await priced(w, balance=1000)  # it has 960 left
@@ -260,6 +312,7 @@ async def test_account_that_lacks_money_for_its_holds_is_found_unless_its_lines_
         assert await findings(w.ledger) == [("acme", "free")]
 
 
+@pytest.mark.holds("operations/audit.md#audit-26", "operations/audit.md#late-and-uncollected-5")
 async def test_late_line_explains_what_an_account_lacks(world):
     async with world() as w:
         await priced(w, balance=1000)
@@ -269,6 +322,7 @@ async def test_late_line_explains_what_an_account_lacks(world):
         assert (report.mismatches, [one.amount for one in report.overdrawn]) == ([], [10])
 
 
+@pytest.mark.holds("operations/audit.md#audit-28")
 async def test_account_that_changes_while_its_pages_are_read_is_moving_and_no_finding(
     world, monkeypatch: pytest.MonkeyPatch
 ):

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from gateway import errors
 from gateway.admin.account_limits import AccountLimits
-from gateway.admin.key_editor import KeyEditor
 from gateway.ledger import GroupLimits
 from gateway.ledger import admission as codes
 from gateway.ledger.admission import call_arguments, group_arguments
@@ -68,7 +67,7 @@ STATES = st.fixed_dictionaries(
 async def bring_about(world, state: dict[str, Any]) -> ApiKey:
     key = await world.caller(balance=state["balance"], **state["key"])
     if "budget" in state["key"]:
-        await KeyEditor(world.store, world.keys).edit(key.id, every=state["every"])
+        await world.edit_key(key.id, every=state["every"])
     await world.accounts.allow("acme", ["m"])
     await AccountLimits(world.store, world.accounts).change("acme", **state["limits"])
     for amount, tokens, fate in state["calls"]:

@@ -117,6 +117,7 @@ def test_checkpoint_file_grows_and_its_slots_are_reused(tmp_path):
     assert (tmp_path / "a.board").stat().st_size == 3 * SLOTS * SLOT  # the first slot is the file's own
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-11")
 @settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=st.lists(
@@ -190,6 +191,7 @@ def test_disk_error_does_not_stop_the_service(tmp_path, monkeypatch, caplog, wri
     assert caplog.text.count("the checkpoint file cannot grow") == 1
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-11")
 def test_call_with_a_record_too_long_for_its_slot_is_recorded(tmp_path):
     checkpoint = InflightCheckpoint(tmp_path / "a.board")
     checkpoint.admit("acme", "r1", "key_x")
@@ -197,6 +199,7 @@ def test_call_with_a_record_too_long_for_its_slot_is_recorded(tmp_path):
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1"]})
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-7")
 def test_checkpoint_file_of_another_boot_gives_only_the_names_of_calls(tmp_path, monkeypatch):
     boot = tmp_path / "boot_id"
     monkeypatch.setattr(board_module, "BOOT", boot)

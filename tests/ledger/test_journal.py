@@ -44,6 +44,7 @@ async def ruled_by(world, folder: Path) -> AsyncIterator[tuple[Ledger, Journal]]
         journal.close()
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-11")
 async def test_confirmed_settlements_are_removed_from_the_journal_after_a_while(world, tmp_path):
     async with world() as w:
         journal = Journal(tmp_path / "own", keep=0.0, segment_seconds=0.0)
@@ -58,6 +59,7 @@ async def test_confirmed_settlements_are_removed_from_the_journal_after_a_while(
         journal.close()
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-9")
 async def test_no_settlement_is_removed_while_a_server_is_unreachable(world, tmp_path):
     async with world() as w:
         journal = Journal(tmp_path / "own", keep=0.0, segment_seconds=0.0)
@@ -92,6 +94,7 @@ async def test_failover_while_the_journal_is_being_sent_sends_it_again(world, tm
         assert sent == [1, 1]
 
 
+@pytest.mark.holds("operations/redis.md#durability-of-commands-9", "operations/redis.md#a-slow-store-4")
 async def test_settlement_is_on_disk_before_it_is_in_the_store(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
         hold = await ledger.admit(*w.ask(await w.caller()))
@@ -169,6 +172,7 @@ def _descriptors() -> list[Path]:
     return [path for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-9")
 async def test_settlements_lost_by_a_failover_are_sent_again(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
         key = await w.caller(balance=10_000)
@@ -225,6 +229,7 @@ def board_of(worker: Forgetful, hold: Hold, *, units: int) -> None:
     worker.journal.checkpoint.put(hold.request_id, body).delivered(4 * units)
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-10")
 async def test_store_that_loses_settlements_taken_over_gets_them_again(tmp_path):
     async with Forgetful(tmp_path) as worker:
         settled, running = await worker.admit("settled"), await worker.admit("running")
@@ -243,6 +248,7 @@ async def test_store_that_loses_settlements_taken_over_gets_them_again(tmp_path)
             await worker.assert_charged(7 + 8)
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-12")
 async def test_settlements_taken_over_without_a_store_arrive_when_it_answers(tmp_path):
     async with Forgetful(tmp_path) as worker:
         settled, running, silent = [await worker.admit(request_id) for request_id in ("settled", "running", "silent")]
@@ -269,6 +275,7 @@ async def test_settlements_taken_over_without_a_store_arrive_when_it_answers(tmp
 STEPS = ["append", "board", "inherit 1", "inherit 2", "lock", "send", "confirmed"]
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-12")
 @pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 async def test_take_over_that_is_killed_at_any_step_is_completed_by_another_process(tmp_path, monkeypatch, step):
@@ -401,6 +408,7 @@ async def test_journal_of_a_killed_worker_is_taken_over_once(world, tmp_path):
         assert len(list(tmp_path.glob("*.lock"))) == 1
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-11")
 async def test_entry_without_an_account_is_set_aside_and_not_retried(world, tmp_path):
     async with world() as w, ruled_by(w, tmp_path) as (ledger, journal):
         hold = await ledger.admit(*w.ask(await w.caller()))

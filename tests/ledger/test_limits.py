@@ -136,6 +136,7 @@ async def test_request_larger_than_the_burst_is_a_bad_request(world):
         await w.admit(key, 0, 50)
 
 
+@pytest.mark.holds("prices.md#what-is-held-10")
 async def test_settlement_corrects_the_token_estimate_both_ways(world):
     async with world(default=GroupLimits(tpm=10_000)) as w:
         key = await w.caller(tpm=1000)
@@ -228,6 +229,7 @@ def test_headers_name_only_the_limits_that_exist():
     }
 
 
+@pytest.mark.holds("configuration.md#groupsname-1")
 @pytest.mark.parametrize(
     ("groups", "calls"),
     [

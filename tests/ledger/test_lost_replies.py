@@ -28,6 +28,7 @@ async def admitted(ledger: Ledger, key: ApiKey, number: int) -> Hold | None:
         return None
 
 
+@pytest.mark.holds("operations/redis.md#a-slow-store-2")
 async def test_lost_replies_cost_fewer_than_one_call_in_ten_and_charge_none_twice(world, valkey, tmp_path):
     async with world() as w, ChaosProxy(valkey) as proxy:
         key = await w.caller(balance=1_000_000)
@@ -65,6 +66,7 @@ async def test_lost_replies_cost_fewer_than_one_call_in_ten_and_charge_none_twic
         journal.close()
 
 
+@pytest.mark.holds("operations/redis.md#a-slow-store-1")
 async def test_admission_that_was_executed_and_settled_before_its_second_copy_holds_nothing(world):
     async with world() as w:
         key = await w.caller(balance=1000)
@@ -79,6 +81,7 @@ async def test_admission_that_was_executed_and_settled_before_its_second_copy_ho
         assert (account.balance, account.held) == (1000 - COST, 0)
 
 
+@pytest.mark.holds("operations/redis.md#a-slow-store-1")
 async def test_second_copy_of_an_admission_answers_with_the_first_hold(world):
     async with world() as w:
         key = await w.caller(balance=1000)

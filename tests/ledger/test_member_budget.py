@@ -46,6 +46,7 @@ async def charges(w) -> list[tuple[int, int]]:
     return [(-line.amount, line.uncollected) async for line in w.ledger.lines("acme") if line.kind == "use"]
 
 
+@pytest.mark.holds("people.md#budgets-of-members-1")
 async def test_budget_is_shared_by_all_keys_of_the_user_and_by_no_other_key(world):
     async with world() as w:
         one, two = await keys_of_ann(w, budget=1000)
@@ -59,6 +60,7 @@ async def test_budget_is_shared_by_all_keys_of_the_user_and_by_no_other_key(worl
         await assert_member(w, spent=600, held=400)
 
 
+@pytest.mark.holds("people.md#budgets-of-members-1")
 async def test_holds_of_running_calls_count_over_all_keys_and_in_one_batch(world):
     async with world() as w:
         keys = await keys_of_ann(w, 4, budget=1000)
@@ -68,6 +70,7 @@ async def test_holds_of_running_calls_count_over_all_keys_and_in_one_batch(world
         await assert_member(w, spent=0, held=900)
 
 
+@pytest.mark.holds("prices.md#what-is-collected-1")
 async def test_charge_above_the_hold_takes_only_what_the_members_other_calls_do_not_hold(world):
     async with world() as w:
         one, two = await keys_of_ann(w, budget=1000)
@@ -129,6 +132,7 @@ async def test_refund_gives_the_money_back_to_the_members_budget(world):
         await assert_member(w, spent=600, held=400)
 
 
+@pytest.mark.holds("people.md#budgets-of-members-1")
 async def test_budget_of_a_period_begins_again_with_the_next_one(world):
     async with world() as w:
         one, two = await keys_of_ann(w, budget=1000, every="day")
@@ -144,6 +148,7 @@ async def test_budget_of_a_period_begins_again_with_the_next_one(world):
         await w.proved()
 
 
+@pytest.mark.holds("people.md#keys-of-users-2")
 async def test_every_line_of_a_call_of_a_user_names_the_user(world):
     async with world() as w:
         one, _ = await keys_of_ann(w)
@@ -170,6 +175,7 @@ async def test_explain_names_the_members_budget_and_reads_only(world):
         assert await w.dump() == before
 
 
+@pytest.mark.holds("operations/audit.md#audit-11")
 async def test_audit_finds_wrong_sums_of_a_member(world):
     async with world() as w:
         (key,) = await keys_of_ann(w, 1)
@@ -183,6 +189,7 @@ async def test_audit_finds_wrong_sums_of_a_member(world):
         ]
 
 
+@pytest.mark.holds("prices.md#what-is-collected-1")
 @pytest.mark.parametrize("seed", range(3))
 async def test_members_never_spend_more_than_their_budget_in_random_calls(world, seed):
     rng = random.Random(seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
 from msgspec import structs
 
 from gateway.billing.price import Price
@@ -14,6 +15,7 @@ from gateway.config.settings import Settings
 from gateway.ledger.price_tables import PRICES, PriceTables, read_prices, store_prices
 from gateway.runtime.gateway import Gateway
 from gateway.store import Store
+from gateway.store.greeting import ServerIdentity
 from tests.polling import until
 
 
@@ -35,6 +37,12 @@ def price_of(amount: str = "2.5") -> Price:
     return price
 
 
+async def calls_of(store: Store, command: str) -> int:
+    """How often the server has executed a command."""
+    stats = await store.client.info("commandstats")
+    return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
 async def test_stored_table_is_the_price_itself_with_tiers_images_and_service_tiers(world):
     price = price_of()
     async with world() as w:
@@ -45,6 +53,7 @@ async def test_stored_table_is_the_price_itself_with_tiers_images_and_service_ti
         assert found[price.version].cost(usage, service_tier="flex") == price.cost(usage, service_tier="flex") > 0
 
 
+@pytest.mark.holds("prices.md#prices-that-change-3")
 async def test_stored_table_is_never_changed(world):
     price = price_of()
     async with world() as w:
@@ -80,6 +89,20 @@ async def test_tables_are_stored_once_the_store_answers_again(world):
         await tables.close()
 
 
+async def test_tables_that_are_stored_are_not_sent_again(world):
+    prices = [Price(version=f"v{n}", input=n) for n in range(10)]
+    async with world() as w:
+        tables = PriceTables(w.store)
+        await tables.publish(prices)
+        before = await calls_of(w.store, "hsetnx")
+        await tables.publish([*prices[1:], Price(version="v10", input=10)])
+        assert await calls_of(w.store, "hsetnx") - before == 1
+        await tables.publish(prices)  # the first one was left out meanwhile
+        assert await calls_of(w.store, "hsetnx") - before == 2
+        await tables.close()
+
+
+@pytest.mark.holds("prices.md#prices-that-change-3")
 async def test_gateway_stores_its_tables_before_it_serves_and_at_a_reload(gateway: Gateway, store: Store) -> None:
     before = [price for price in gateway.catalog.prices() if price.version]
     assert before
@@ -93,9 +116,29 @@ async def test_gateway_stores_its_tables_before_it_serves_and_at_a_reload(gatewa
 async def test_tables_that_a_server_lacks_are_stored_again_at_a_reconnect(gateway: Gateway, store: Store) -> None:
     versions = [price.version for price in gateway.catalog.prices() if price.version]
     await store.client.delete(PRICES)
-    store.links[0].disconnect("a test")
+    link = store.links[0]
+    link.identity = structs.replace(link.identity, run_id="of the server before")
+    link.disconnect("a test")
 
     async def stored_again() -> bool:
         return set(await read_prices(store, versions)) == set(versions)
 
     assert await until(stored_again)
+
+
+async def test_tables_are_not_stored_again_over_another_connection_to_the_same_server(
+    gateway: Gateway, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again: list[str] = []
+    monkeypatch.setattr(gateway.price_tables, "publish_again", lambda: again.append("stored"))
+    connected, reconnected = store.on_reconnect, list[bool]()
+    assert connected is not None
+
+    def seen(before: ServerIdentity, now: ServerIdentity) -> None:
+        connected(before, now)
+        reconnected.append(True)
+
+    store.on_reconnect = seen
+    store.links[0].disconnect("a test")
+    await until(lambda: reconnected)
+    assert not again

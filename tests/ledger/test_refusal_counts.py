@@ -36,13 +36,14 @@ async def test_equal_refusals_are_one_count_of_a_batch(world):
         for _ in range(3):
             counts.count("acme", "key_x", "m", "rate_limit_exceeded")
         counts.count("", "", "", "invalid_api_key")
-        await counts.stop()
-        await counts.stop()
+        await counts.sender.stop()
+        await counts.sender.stop()
         [(_, batch)] = await read_batches(w.store, 10)
         expected = {("acme", "key_x", "m", "rate_limit_exceeded"): 3, ("", "", "", "invalid_api_key"): 1}
         assert counted(batch) == expected
 
 
+@pytest.mark.holds("operations/history.md#refused-requests-2")
 async def test_further_keys_count_in_the_total_only(world, monkeypatch):
     monkeypatch.setattr(refusal_counts, "MOST", 5)
     async with world() as w:
@@ -57,6 +58,7 @@ async def test_further_keys_count_in_the_total_only(world, monkeypatch):
         assert (found["acme", "key_0", "m", "code"], found["", "", "", "code"]) == (2, 995)
 
 
+@pytest.mark.holds("operations/history.md#refused-requests-1")
 @pytest.mark.parametrize("arrives", [False, True])
 async def test_batch_without_an_answer_is_sent_again_under_the_same_id(world, arrives):
     async with world() as w:
@@ -74,6 +76,7 @@ async def test_batch_without_an_answer_is_sent_again_under_the_same_id(world, ar
         assert len({batch.id for batch in batches}) == 2
 
 
+@pytest.mark.holds("operations/history.md#refused-requests-2")
 async def test_stream_of_batches_is_bounded(world, monkeypatch):
     monkeypatch.setattr(refusal_counts, "KEPT", 100)
     async with world() as w:

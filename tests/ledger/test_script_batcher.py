@@ -90,6 +90,7 @@ async def ended(world, *, gather_all: bool, balance: int, fates: Any) -> dict[st
         return await state(w, keys)
 
 
+@pytest.mark.holds("prices.md#what-is-collected-1")
 async def test_mixed_batch_settles_like_its_calls_one_by_one(world):
     single = await ended(world, gather_all=False, balance=10**9, fates=mixed_fates)
     batch = await ended(world, gather_all=True, balance=10**9, fates=mixed_fates)
@@ -131,6 +132,7 @@ async def test_balance_at_the_limit_of_exact_doubles_stays_exact(world, balance,
         assert int(await w.store.client.hget(ACCOUNT, "bal")) == balance - sum(amounts)
 
 
+@pytest.mark.holds("prices.md#what-is-collected-6")
 @pytest.mark.parametrize("balance", [-9 * 10**15, -9 * 10**15 - 1, -(2**53) + 1, -(2**53), -(2**53) - 1])
 @pytest.mark.parametrize("lost", [False, True])
 async def test_balance_far_below_zero_of_an_older_version_is_not_changed_by_a_cost(world, balance, lost):
@@ -242,6 +244,7 @@ async def test_unreadable_token_bucket_does_not_interrupt_a_batch(world, ending,
         await w.proved()
 
 
+@pytest.mark.holds("scaling.md#limits-3")
 @pytest.mark.parametrize("ending", [record_of(7), None], ids=["use", "void"])
 async def test_batch_on_a_store_without_memory_is_settled_later_as_a_whole(world, ending, failed):
     async with world(default=SLOW) as w:
@@ -261,6 +264,7 @@ async def test_batch_on_a_store_without_memory_is_settled_later_as_a_whole(world
         await w.proved()
 
 
+@pytest.mark.holds("scaling.md#costs-3")
 async def test_holds_of_one_batch_add_up_per_account_and_budget(world):
     async with world() as w:
         keys = [await w.caller(balance=10_000, budget=3000), await w.caller(), await w.caller(budget=900)]

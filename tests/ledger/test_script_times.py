@@ -69,6 +69,7 @@ def many_answers(now: int) -> Iterator[tuple[Any, ...]]:
     yield "SET", f"{A}:idb", 64 << 20
 
 
+@pytest.mark.holds("operations/audit.md#audit-1", "scaling.md#costs-2")
 async def test_audit_of_an_account_with_many_keys(world):
     async with world() as w:
         await w.caller()
@@ -78,6 +79,7 @@ async def test_audit_of_an_account_with_many_keys(world):
         assert measured.longest < await measured.bound(BOUND)
 
 
+@pytest.mark.holds("operations/audit.md#audit-1")
 async def test_audit_of_an_account_with_many_holds(world):
     async with world() as w:
         key = await w.caller()
@@ -97,6 +99,7 @@ async def test_reclaim_of_expired_holds_among_many(world):
         assert measured.longest < await measured.bound(BOUND)
 
 
+@pytest.mark.holds("scaling.md#costs-2")
 async def test_admission_and_settlement_beside_many_expired_leases(world):
     async with world(default=GroupLimits(concurrency=10)) as w:
         key = await w.caller(concurrency=10)
@@ -131,6 +134,7 @@ async def test_answer_that_takes_the_room_of_many_small_ones(world):
         assert min(longest) < await measured.bound(BOUND_OF_ANSWER)
 
 
+@pytest.mark.holds("scaling.md#costs-2")
 async def test_permissions_of_an_account_with_many_rules(world):
     async with world() as w:
         key = await w.caller()
@@ -152,6 +156,7 @@ async def test_list_of_many_accounts(world):
         assert measured.longest < await measured.bound(BOUND)
 
 
+@pytest.mark.holds("scaling.md#limits-7")
 async def test_archive_checkpoint_of_many_keys(world):
     async with world() as w:
         await w.caller()

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from gateway import errors
-from gateway.accounts.accounts import Refused
 from gateway.billing.usage import Usage
+from gateway.errors import InvalidValue
 from tests.ledger.records import record_of, settle, void
 from tests.ledger_lines import last_line
 
@@ -18,6 +18,7 @@ async def lines_of(world, account: str = "acme"):
     return [line async for line in world.ledger.lines(account)]
 
 
+@pytest.mark.holds("prices.md#what-is-held-1")
 async def test_settlement_charges_the_outcome_and_releases_the_rest(world):
     async with world() as w:
         key = await w.caller(balance=10_000)
@@ -42,6 +43,9 @@ async def test_settlement_charges_the_outcome_and_releases_the_rest(world):
         await w.proved()
 
 
+@pytest.mark.holds(
+    "README.md#model-gateway-1", "operations/redis.md#redis-for-production-9", "prices.md#what-is-collected-7"
+)
 async def test_repeated_settlement_changes_nothing(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
@@ -91,6 +95,7 @@ async def test_settlement_with_a_lost_hold_is_charged(world):
         await w.proved()
 
 
+@pytest.mark.holds("prices.md#what-is-collected-3")
 @pytest.mark.parametrize(
     ("used", "true", "difference"), [(300, 450, -150), (300, 300, 0), (300, 120, 180), (0, 50, -50)]
 )
@@ -110,6 +115,7 @@ async def test_worker_that_returns_after_a_reclaim_charges_only_the_difference(w
         await w.proved()
 
 
+@pytest.mark.holds("prices.md#what-is-collected-7")
 async def test_void_releases_everything_and_writes_a_line_of_no_amount(world):
     async with world() as w:
         hold = await w.admit(await w.caller(balance=10_000), 5000)
@@ -152,6 +158,7 @@ async def test_impossible_amount_is_clamped_to_the_hold_and_marked(world, absurd
         await w.proved()
 
 
+@pytest.mark.holds("prices.md#what-is-collected-2")
 async def test_cost_above_the_hold_is_charged_as_far_as_the_balance_goes(world):
     async with world() as w:
         key = await w.caller(balance=1500)
@@ -171,6 +178,9 @@ async def test_cost_above_the_hold_is_charged_as_far_as_the_balance_goes(world):
         await w.proved()
 
 
+@pytest.mark.holds(
+    "README.md#model-gateway-1", "operations/audit.md#late-and-uncollected-1", "prices.md#what-is-collected-1"
+)
 async def test_call_takes_no_money_that_another_call_holds(world):
     async with world() as w:
         key = await w.caller(balance=1000)
@@ -183,6 +193,9 @@ async def test_call_takes_no_money_that_another_call_holds(world):
         await w.proved()
 
 
+@pytest.mark.holds(
+    "README.md#model-gateway-1", "operations/audit.md#late-and-uncollected-2", "prices.md#what-is-collected-1"
+)
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_many_costs_above_their_holds_empty_the_balance_and_no_more(world, at_once):
     async with world() as w:
@@ -202,6 +215,7 @@ async def test_many_costs_above_their_holds_empty_the_balance_and_no_more(world,
         await w.proved()
 
 
+@pytest.mark.holds("prices.md#what-is-collected-1")
 async def test_cost_above_the_hold_stays_within_the_budget_of_the_key(world):
     async with world() as w:
         key = await w.caller(balance=10_000, budget=210)
@@ -222,6 +236,7 @@ async def test_budget_that_was_set_after_the_admission_leaves_the_hold_chargeabl
         await w.proved()
 
 
+@pytest.mark.holds("prices.md#what-is-collected-1")
 async def test_charge_stops_at_the_floor_of_a_credit_line(world):
     async with world() as w:
         key = await w.caller(balance=100)
@@ -232,6 +247,12 @@ async def test_charge_stops_at_the_floor_of_a_credit_line(world):
         assert (await lines_of(w))[-1].uncollected == 850
 
 
+@pytest.mark.holds(
+    "README.md#model-gateway-1",
+    "operations/redis.md#redis-for-production-11",
+    "operations/audit.md#late-and-uncollected-4",
+    "prices.md#what-is-collected-5",
+)
 async def test_lost_hold_is_charged_up_to_its_amount_and_what_is_free_and_marked_late(world):
     async with world() as w:
         key = await w.caller(balance=1000)
@@ -247,6 +268,7 @@ async def test_lost_hold_is_charged_up_to_its_amount_and_what_is_free_and_marked
         await w.proved()
 
 
+@pytest.mark.holds("prices.md#what-is-collected-3")
 async def test_reclaim_takes_no_money_that_another_call_holds(world):
     async with world() as w:
         key = await w.caller(balance=1000, budget=1000)
@@ -271,6 +293,7 @@ async def test_reclaim_takes_no_money_that_another_call_holds(world):
         await w.proved()
 
 
+@pytest.mark.holds("operations/audit.md#late-and-uncollected-6", "prices.md#what-is-collected-3")
 async def test_amendment_collects_what_has_become_free_since_the_reclaim(world):
     async with world() as w:
         key = await w.caller(balance=1000)
@@ -290,11 +313,12 @@ async def test_amendment_collects_what_has_become_free_since_the_reclaim(world):
         await w.proved()
 
 
+@pytest.mark.holds("prices.md#what-is-collected-4")
 async def test_debit_takes_only_free_money_unless_it_is_forced(world):
     async with world() as w:
         key = await w.caller(balance=1000)
         hold = await w.admit(key, 700)
-        with pytest.raises(Refused, match=r"only 0\.0000003 is free"):
+        with pytest.raises(InvalidValue, match=r"only 0\.0000003 is free"):
             await w.accounts.credit("acme", -301, allow_negative=True)
         assert (await w.accounts.credit("acme", -300, allow_negative=True)).balance == 700
         assert (await w.accounts.credit("acme", -1, allow_negative=True, force=True)).balance == 699

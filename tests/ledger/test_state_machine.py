@@ -7,6 +7,7 @@ limits are left out; test_limits.py has them.
 import asyncio
 import math
 import os
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from gateway import errors
-from gateway.accounts.accounts import Refused
 from gateway.admin.account_limits import AccountLimits
 from gateway.admin.refunds import Refunds
 from gateway.amounts import MAX_AMOUNT
+from gateway.errors import InvalidValue
 from gateway.ledger import GroupLimits, Hold
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.scripts import load_script
@@ -33,7 +34,7 @@ MODELS = {"m": frozenset({"default"}), "n": frozenset({"gold"}), "o": frozenset(
 AMOUNTS = st.one_of(st.integers(0, 3000), st.sampled_from([0, 1, 5 * 10**15]))
 PICK = st.integers(0, 10**6)
 EVERY = st.none() | st.sampled_from(["month", "week", "day"])
-A, USER = "{a:acme}", "usr_ann"
+A, USER, SESSION = "{a:acme}", "usr_ann", "agent-7"
 
 
 class Budget:
@@ -54,20 +55,27 @@ class Budget:
 
 
 class Key:
-    """The model's key; `member`: it is one of the keys of the only user."""
+    """The model's key; `member`: it is one of the keys of the only user; `session`: what a session may cost."""
 
     def __init__(
-        self, key: ApiKey, budget: Budget, concurrency: int | None, models: list[str] | None, member: bool
+        self,
+        key: ApiKey,
+        budget: Budget,
+        concurrency: int | None,
+        models: list[str] | None,
+        member: bool,
+        session: int | None,
     ) -> None:
         self.key, self.budget, self.concurrency, self.models, self.member = key, budget, concurrency, models, member
+        self.session = session
         self.active = True
 
 
 class Call:
     """The model's call: running, then settled, voided or reclaimed."""
 
-    def __init__(self, hold: Hold, owner: Key, group: str) -> None:
-        self.hold, self.owner = hold, owner
+    def __init__(self, hold: Hold, owner: Key, group: str, session: str) -> None:
+        self.hold, self.owner, self.session = hold, owner, session
         self.group = group  # of the account at the admission
         self.amount, self.used = hold.amount, 0
         self.state = "running"
@@ -91,6 +99,7 @@ class Agreement(RuleBasedStateMachine):
         self.rules: dict[str, str] = {}  # type: ignore[assignment]
         self.keys: list[Key] = []
         self.member = Budget(None, None)
+        self.session_spent = 0
         self.calls: list[Call] = []
         self.operations: dict[str, int] = {}
         self.forced = False  # a debit took money that was not free
@@ -124,10 +133,14 @@ class Agreement(RuleBasedStateMachine):
     def held_by_member(self) -> int:
         return sum(call.amount for call in self.running() if call.owner.member)
 
+    def left_of_session(self, owner: Key) -> float:
+        held = sum(call.amount for call in self.running() if call.session)
+        return math.inf if owner.session is None else owner.session - self.session_spent - held
+
     def live(self, call: Call) -> bool:
         return call.owner.active and self.state == "active"
 
-    def refusal(self, owner: Key, model: str, amount: int) -> type[errors.GatewayError] | None:
+    def refusal(self, owner: Key, model: str, amount: int, session: str = "") -> type[errors.GatewayError] | None:
         if not owner.active:
             return errors.InvalidApiKey
         if self.state != "active":
@@ -142,34 +155,38 @@ class Agreement(RuleBasedStateMachine):
         leased = [call for call in self.running() if call.group == "gold"]  # counted while the group had a limit
         if self.group == "gold" and len(leased) >= 4:
             return errors.ConcurrencyLimited
-        return self.lacking(owner, amount) if amount else None
+        return self.lacking(owner, amount, session) if amount else None
 
-    def lacking(self, owner: Key, amount: int) -> type[errors.GatewayError] | None:
+    def lacking(self, owner: Key, amount: int, session: str) -> type[errors.GatewayError] | None:
         """Why there is less than `amount` for another hold of the key."""
         if owner.budget.left(self.held(owner)) < amount:
             return errors.BudgetExceeded
         if owner.member and self.member.left(self.held_by_member()) < amount:
             return errors.MemberBudgetExceeded
+        if session and self.left_of_session(owner) < amount:
+            return errors.SessionBudgetExceeded
         if self.balance - self.held() - self.floor < amount:
             return errors.BalanceExhausted
         if self.cap is not None and self.cap - self.month - self.held() < amount:
             return errors.SpendLimitExceeded
         return None
 
-    def room(self, owner: Key) -> int:
-        """What no call holds of the balance, and of the budgets of the key and its user."""
+    def room(self, owner: Key, session: str) -> int:
+        """What no call holds of the balance, and of the budgets of the key, its user and the session."""
         free: float = self.balance - self.held() - self.floor
         if self.cap is not None:
             free = min(free, self.cap - self.month - self.held())
         free = min(free, owner.budget.left(self.held(owner)))
         if owner.member:
             free = min(free, self.member.left(self.held_by_member()))
+        if session:
+            free = min(free, self.left_of_session(owner))
         return max(0, int(free))
 
     def charge(self, call: Call, cost: int) -> None:
         """Charge what can be collected; the rest of the cost is uncollected."""
         held = call.amount if call.state == "running" else 0
-        charged = min(cost, max(call.charged, 0) + held + self.room(call.owner))
+        charged = min(cost, max(call.charged, 0) + held + self.room(call.owner, call.session))
         self.balance -= charged - call.charged
         self.spend(call, charged - call.charged)
         call.charged, call.uncollected = charged, cost - charged
@@ -178,6 +195,8 @@ class Agreement(RuleBasedStateMachine):
         call.owner.budget.spend(amount)
         if call.owner.member:
             self.member.spend(amount)
+        if call.session:
+            self.session_spent = max(0, self.session_spent + amount)
         self.charged += amount
         self.month = max(0, self.month + amount)
 
@@ -192,6 +211,9 @@ class Agreement(RuleBasedStateMachine):
             assert account.balance - account.floor >= account.held
         assert account.month_spent == (None if self.cap is None else self.month)
         assert (account.balance, account.held) == (self.balance, self.held())
+        fields = self.run(self.world.store.client.hmget(f"{A}:ss:{SESSION}", "spent", "held"))
+        held_in_session = sum(call.amount for call in self.running() if call.session)
+        assert [int(value or 0) for value in fields] == [self.session_spent, held_in_session]
         records = {record.id: record for record in self.run(self.world.keys.list("acme"))}
         for owner in self.keys:
             assert records[owner.key.id].spent == owner.budget.spent
@@ -206,15 +228,23 @@ class Agreement(RuleBasedStateMachine):
         models=st.none() | st.lists(st.sampled_from(sorted(MODELS)), min_size=1),
         every=EVERY,
         member=st.booleans(),
+        session=st.none() | st.integers(1, 9000),
     )
     @precondition(lambda self: len(self.keys) < 4)
     def make_key(
-        self, budget: int | None, concurrency: int | None, models: list[str] | None, every: str | None, member: bool
+        self,
+        budget: int | None,
+        concurrency: int | None,
+        models: list[str] | None,
+        every: str | None,
+        member: bool,
+        session: int | None,
     ) -> None:
         every = every if budget is not None else None
         limits = {"budget": budget, "concurrency": concurrency, "models": models, "every": every}
+        limits["max_session_cost"] = session
         key = self.run(self.world.caller("acme", user=USER if member else "", **limits))
-        self.keys.append(Key(key, Budget(budget, every), concurrency, models, member))
+        self.keys.append(Key(key, Budget(budget, every), concurrency, models, member, session))
 
     @rule(budget=st.none() | st.integers(1, 9000), every=EVERY)
     def limit_member(self, budget: int | None, every: str | None) -> None:
@@ -229,34 +259,44 @@ class Agreement(RuleBasedStateMachine):
         self.member.most, self.member.every = budget, every
         self.compare()
 
-    @rule(pick=PICK, model=st.sampled_from(sorted(MODELS)), amount=AMOUNTS)
+    @rule(pick=PICK, model=st.sampled_from(sorted(MODELS)), amount=AMOUNTS, in_session=st.booleans())
     @precondition(lambda self: self.keys)
-    def admit(self, pick: int, model: str, amount: int) -> None:
+    def admit(self, pick: int, model: str, amount: int, in_session: bool) -> None:
         owner = self.keys[pick % len(self.keys)]
-        expected = self.refusal(owner, model, amount)
+        session = self.session_of(owner, amount, in_session)
+        expected = self.refusal(owner, model, amount, session)
         try:
-            hold = self.run(self.world.admit(owner.key, amount, model=model, groups=MODELS[model]))
+            hold = self.run(self.world.admit(owner.key, amount, model=model, groups=MODELS[model], session=session))
         except errors.GatewayError as error:
             assert type(error) is expected
         else:
             assert expected is None
-            self.calls.append(Call(hold, owner, self.group))
+            self.calls.append(Call(hold, owner, self.group, session))
         self.compare()
 
-    @rule(pick=PICK, amounts=st.lists(st.integers(0, 3000), min_size=2, max_size=8))
+    @staticmethod
+    def session_of(owner: Key, amount: int, in_session: bool) -> str:
+        """The session to use: only calls that hold money of a key with a budget of sessions count in it."""
+        return SESSION if in_session and amount and owner.session is not None else ""
+
+    @rule(pick=PICK, amounts=st.lists(st.integers(0, 3000), min_size=2, max_size=8), in_session=st.booleans())
     @precondition(lambda self: self.keys)
-    def admit_at_once(self, pick: int, amounts: list[int]) -> None:
+    def admit_at_once(self, pick: int, amounts: list[int], in_session: bool) -> None:
         owner = self.keys[pick % len(self.keys)]
+        sessions = [self.session_of(owner, amount, in_session) for amount in amounts]
 
         async def gather_all() -> list[Any]:
-            asks = [self.world.admit(owner.key, amount, model="o", groups=MODELS["o"]) for amount in amounts]
+            asks = [
+                self.world.admit(owner.key, amount, model="o", groups=MODELS["o"], session=session)
+                for amount, session in zip(amounts, sessions, strict=True)
+            ]
             return await asyncio.gather(*asks, return_exceptions=True)
 
-        for amount, answer in zip(amounts, self.run(gather_all()), strict=True):
-            expected = self.refusal(owner, "o", amount)
+        for amount, session, answer in zip(amounts, sessions, self.run(gather_all()), strict=True):
+            expected = self.refusal(owner, "o", amount, session)
             if expected is None:
                 assert isinstance(answer, Hold)
-                self.calls.append(Call(answer, owner, self.group))
+                self.calls.append(Call(answer, owner, self.group, session))
             else:
                 assert type(answer) is expected
         self.compare()
@@ -267,7 +307,8 @@ class Agreement(RuleBasedStateMachine):
         call = self.calls[pick % len(self.calls)]
 
         async def gather_all() -> list[Any]:
-            return await asyncio.gather(*(settle(self.world.ledger, call.hold, amount) for _ in range(times)))
+            settle_ = partial(settle, self.world.ledger, call.hold, amount, session=call.session)
+            return await asyncio.gather(*(settle_() for _ in range(times)))
 
         self.run(gather_all())
         if call.state in ("running", "reclaimed"):
@@ -294,7 +335,7 @@ class Agreement(RuleBasedStateMachine):
         expected: type[errors.GatewayError] | None = None
         if not self.live(call):
             expected = errors.InvalidApiKey
-        expected = expected or self.lacking(owner, more)
+        expected = expected or self.lacking(owner, more, call.session)
         try:
             self.run(self.world.ledger.extend(call.hold, more))
         except errors.GatewayError as error:
@@ -339,7 +380,7 @@ class Agreement(RuleBasedStateMachine):
         change = {"operation": operation, "allow_negative": True, "force": force}
         try:
             answer = self.run(self.world.accounts.credit("acme", amount, **change))
-        except Refused:
+        except InvalidValue:
             beyond = after > MAX_AMOUNT or (short and not force)
             assert beyond if before is None else before != amount
         else:
@@ -446,5 +487,6 @@ def walk(world: Any, *, steps: int) -> int:
     return taken[0]
 
 
+@pytest.mark.holds("prices.md#what-is-collected-1")
 def test_ledger_agrees_with_the_model(world):
     assert walk(world, steps=STEPS) >= STEPS

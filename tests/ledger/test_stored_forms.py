@@ -123,6 +123,7 @@ def test_checkpoint_of_a_price_with_a_factor_is_charged_alike_by_the_version_bef
     assert msgspec.json.decode(entry.meta)["price_factor"] == "1.37"
 
 
+@pytest.mark.holds("prices.md#cost-prices-2")
 def test_checkpoint_with_a_cost_price_has_the_cost_on_its_line_and_is_read_by_the_version_before():
     hold = Hold("r1", KEY, "m", 0, None, 1)
     cost_price = structs.replace(PRICE, output=PRICE.output * 2, version="of the operator", held=PRICE)
@@ -313,6 +314,7 @@ class _LineBefore(Struct, forbid_unknown_fields=True):
     hash: str = ""
 
 
+@pytest.mark.holds("operations/audit.md#audit-24")
 def test_line_of_an_archive_is_readable_by_the_version_before_unless_it_is_uncollected_or_late():
     line = LedgerLine("acme", "1-1", 2, "r1", "use", -5, 5, "{}", "aa")
     assert msgspec.json.decode(msgspec.json.encode(line), type=_LineBefore).amount == -5

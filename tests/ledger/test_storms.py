@@ -21,6 +21,7 @@ async def test_ledger_of_mixed_calls_equals_prices_times_usage_to_the_nano_unit(
     assert fates.total() == 400
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-7")
 def test_killed_store_loses_nothing_and_its_truncated_file_is_restored_from_the_journal(tmp_path: Path):
     async def storm() -> None:
         writers = storms.Writers(tmp_path)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gateway.amounts import NANO
 
-DIALECTS = ("openai", "anthropic", "gemini", "bedrock", "cohere")
+DIALECTS = ("openai", "anthropic", "gemini", "bedrock", "cohere", "responses")
 BEHAVIOURS = (
     "honest",
     "hidden reasoning",
@@ -51,6 +51,7 @@ SIZES = (1, 6, 10, 14)  # calls in a round
 BALANCES = tuple(NANO * thousandth // 1000 for thousandth in (10_000, 10_000, 800, 400, 150, 60, 25, 10))
 FLOORS = (0, 0, 0, -NANO // 100, NANO // 200)
 CAPS = (None, None, None, NANO, NANO // 20, NANO // 200)  # of the month
+SESSION_BUDGETS = (None, None, NANO, NANO // 20, NANO // 200)  # of each session in a day
 BUDGET = {"none": None, "ample": 100 * NANO, "tight": NANO // 40, "small": NANO // 400}
 #: What the account pays: the list price, that of its group, or prices of its own for every model.
 PRICINGS = ("list", "list", "list", "group 0.5", "group 1.37", "factor 0.83", "amounts")
@@ -90,12 +91,19 @@ class Case(Struct, frozen=True):
         """The true count of the prompt."""
         return self.prompt_words + 3
 
+    @property
+    def session(self) -> str:
+        """The id of its session; empty for a call without one."""
+        return ("", "agent-0", "agent-1", "agent-1")[self.draw // 2 % 4]
+
     def document(self) -> dict[str, object]:
         """The caller's request."""
         text = " ".join([self.name, *["prompt"] * (self.prompt_words - 1)])
         body: dict[str, object] = {"model": self.model, "messages": [{"role": "user", "content": text}]}
         if self.stream:
             body["stream"] = True
+        if self.session:
+            body["prompt_cache_key"] = self.session
         if self.limit is not None:
             body["max_completion_tokens" if self.draw % 2 else "max_tokens"] = self.limit
         return body
@@ -110,6 +118,7 @@ class Round(Struct, frozen=True):
     cap: int | None
     cases: list[Case]
     pricing: str = "list"
+    session_budget: int | None = None
 
     @classmethod
     def of(cls, seed: int, number: int, cells: list[Cell]) -> Round:
@@ -119,7 +128,8 @@ class Round(Struct, frozen=True):
         cases = [_case(cell, f"case-{number}-{at}-", dice) for at, cell in enumerate(cells)]
         cap = random.Random(f"{seed}:{number} cap").choice(CAPS)
         pricing = random.Random(f"{seed}:{number} pricing").choice(PRICINGS)
-        return cls(number, max(0, dice.choice(BALANCES) + floor), floor, cap, cases, pricing)
+        budget = random.Random(f"{seed}:{number} sessions").choice(SESSION_BUDGETS)
+        return cls(number, max(0, dice.choice(BALANCES) + floor), floor, cap, cases, pricing, budget)
 
     @property
     def group(self) -> str:

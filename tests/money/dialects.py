@@ -23,6 +23,7 @@ MODELS = {
     "gemini": "gemini-2.5-flash",
     "bedrock": converse_dialect.PLAIN,
     "cohere": cohere_dialect.MODEL,
+    "responses": "gpt-5",
 }
 STREAM_TYPES = {"bedrock": converse_dialect.STREAM_TYPE}
 
@@ -67,6 +68,8 @@ def sent_limit(dialect: str, request: dict[str, Any]) -> int | None:
         fields = [request.get("generationConfig", {}).get("maxOutputTokens")]
     elif dialect == "bedrock":
         fields = [request.get("inferenceConfig", {}).get("maxTokens")]
+    elif dialect == "responses":
+        fields = [request.get("max_output_tokens")]
     else:
         fields = [request.get("max_tokens"), request.get("max_completion_tokens")]
     limits = [int(field) for field in fields if field is not None]
@@ -126,6 +129,46 @@ def _openai_document(answer: Answer) -> dict[str, Any]:
     choice = {"index": 0, "message": {"role": "assistant", "content": answer.text}, "finish_reason": "stop"}
     head = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
     return head if answer.counts is None else {**head, "usage": _openai_usage(answer.counts)}
+
+
+# OpenAI's Responses --------------------------------------------------------------------------------------------------
+
+
+def _response(answer: Answer, status: str, counts: Counts | None) -> dict[str, Any]:
+    part = {"type": "output_text", "text": answer.text, "annotations": []}
+    message = {"id": "m", "type": "message", "status": status, "role": "assistant", "content": [part]}
+    output = [message] if status == "completed" else []
+    body = {"id": "r", "object": "response", "created_at": 1, "model": "m", "status": status, "output": output}
+    if counts is None:
+        return body
+    usage = {
+        "input_tokens": counts.prompt,
+        "output_tokens": counts.completion,
+        "input_tokens_details": {"cached_tokens": counts.cached},
+        "output_tokens_details": {"reasoning_tokens": counts.reasoning},
+    }
+    return {**body, "usage": usage}
+
+
+def _responses_stream(answer: Answer) -> list[Piece]:
+    number = iter(range(answer.words + 3))
+
+    def event(kind: str, **fields: Any) -> bytes:
+        data = msgspec.json.encode({"type": kind, "sequence_number": next(number), **fields})
+        return b"event: %b\ndata: %b\n\n" % (kind.encode(), data)
+
+    place = {"item_id": "m", "output_index": 0, "content_index": 0}
+    added = {"output_index": 0, "item": {"id": "m", "type": "message", "role": "assistant", "content": []}}
+    return [
+        Piece("head", event("response.created", response=_response(answer, "in_progress", None))),
+        Piece("head", event("response.output_item.added", **added)),
+        *[Piece("content", event("response.output_text.delta", **place, delta=WORD), 1) for _ in range(answer.words)],
+        Piece("usage", event("response.completed", response=_response(answer, "completed", answer.counts))),
+    ]
+
+
+def _responses_document(answer: Answer) -> dict[str, Any]:
+    return _response(answer, "completed", answer.counts)
 
 
 # Anthropic -----------------------------------------------------------------------------------------------------------
@@ -258,6 +301,7 @@ def _cohere_document(answer: Answer) -> dict[str, Any]:
 
 _STREAMS: dict[str, Callable[[Answer], list[Piece]]] = {
     "openai": _openai_stream,
+    "responses": _responses_stream,
     "anthropic": _anthropic_stream,
     "gemini": _gemini_stream,
     "bedrock": _bedrock_stream,
@@ -265,6 +309,7 @@ _STREAMS: dict[str, Callable[[Answer], list[Piece]]] = {
 }
 _DOCUMENTS: dict[str, Callable[[Answer], dict[str, Any]]] = {
     "openai": _openai_document,
+    "responses": _responses_document,
     "anthropic": _anthropic_document,
     "gemini": _gemini_document,
     "bedrock": _bedrock_document,

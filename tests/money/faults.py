@@ -153,6 +153,14 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
         lua("settle", "if of_key then", "if false then"),
         {promises.BUDGETS, promises.WITHIN},
     ),
+    "ignores the budget of a session": (
+        lua("settle", "if of_session then", "if false then"),
+        {promises.SESSIONS, promises.WITHIN},
+    ),
+    "admits past the budget of a session": (
+        lua("admit", "if within and within < both then", "if false then"),
+        {promises.SESSIONS},
+    ),
     "ignores the cap of the month": (
         lua("admit", "and lowest_balance(A, bal, floor, clock[1]) or floor", "and floor or floor"),
         {promises.CAPS, promises.WITHIN},

@@ -7,17 +7,16 @@ from typing import Any, cast
 
 import msgspec
 
-from gateway.accounts.keys import NewKey
-from gateway.api.endpoints.chat import ChatEndpoint
+from gateway.accounts.key_record import CreatedKey
 from gateway.errors import GatewayError
 from gateway.http_server.exchange import Exchange
-from gateway.http_server.reply import Reply
-from gateway.inference.call import Call
+from gateway.http_server.reply import ResponseWriter
+from gateway.inference.call_stages import CallRequest
 from gateway.inference.pipeline import Pipeline
 from gateway.ledger.api_key import ApiKey
 from gateway.runtime.gateway import Gateway
-from gateway.sse import DONE
 from tests.money.cases import Case
+from tests.money.ingress import Ingress, ingress_of
 from tests.money.observed import Seen
 from tests.money.rounds import NO_TRUTH
 
@@ -76,39 +75,42 @@ class InProcess:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._pipeline = Pipeline(gateway)
-        self._endpoint = ChatEndpoint()
-        self._running: dict[str, tuple[Call, MemoryExchange]] = {}
+        self._running: dict[str, tuple[CallRequest, MemoryExchange]] = {}
 
     def leave(self, case: Case) -> bool:
         """The caller of a running call leaves; False if it has left, or its call has ended."""
-        call, exchange = self._running[case.name]
+        asked, exchange = self._running[case.name]
         if exchange.left or exchange.finished:
             return False
         exchange.left = True
-        if call.running:
+        call = asked.call
+        if call is not None and call.running:
             self._gateway.disconnects.disconnect(call)
         else:
-            call.client_gone = True
+            asked.client_gone = True
+            if call is not None:
+                call.client_gone = True
         return True
 
-    async def call(self, case: Case, key: NewKey) -> Seen:
+    async def call(self, case: Case, key: CreatedKey) -> Seen:
         """Run the pipeline in a task of its own, because leaving cancels it."""
-        exchange, body = MemoryExchange(), MemoryBody(msgspec.json.encode(case.document()))
-        reply = Reply(cast("Exchange", exchange), self._gateway.ids.request_id())
-        call = Call(reply.headers["x-request-id"], self._endpoint, ApiKey(key.account, key.id), reply)
-        self._running[case.name] = call, exchange
-        call.task = asyncio.create_task(self._run(call, body))
-        await asyncio.wait([call.task])
+        ingress = ingress_of(case)
+        exchange, body = MemoryExchange(), MemoryBody(msgspec.json.encode(ingress.document(case)))
+        reply = ResponseWriter(cast("Exchange", exchange), self._gateway.ids.request_id())
+        asked = CallRequest(reply.headers["x-request-id"], ingress.endpoint, ApiKey(key.account, key.id), reply)
+        self._running[case.name] = asked, exchange
+        task = asked.task = asyncio.create_task(self._run(asked, body, ingress))
+        await asyncio.wait([task])
         del self._running[case.name]
-        if not call.task.cancelled() and (error := call.task.exception()) is not None:
+        if not task.cancelled() and (error := task.exception()) is not None:
             raise error
-        seen = Seen(case, NO_TRUTH, call.request_id, body.size, left=exchange.left, status=reply.status)
-        seen.words = exchange.body.count(b"word ")
-        seen.whole = exchange.finished and (exchange.body.endswith(DONE) if case.stream else reply.status == 200)
+        seen = Seen(case, NO_TRUTH, asked.request_id, body.size, left=exchange.left, status=reply.status)
+        seen.words = ingress.words(exchange.body)
+        seen.whole = exchange.finished and (ingress.ends(exchange.body) if case.stream else reply.status == 200)
         return seen
 
-    async def _run(self, call: Call, body: MemoryBody) -> None:
+    async def _run(self, asked: CallRequest, body: MemoryBody, ingress: Ingress) -> None:
         try:
-            await self._pipeline.run(call, self._endpoint, body, path="/v1/chat/completions", idempotency_key=None)
+            await self._pipeline.run(asked, ingress.endpoint, body, path=ingress.path, idempotency_key=None)
         except GatewayError as error:
-            call.reply.send_error(error)
+            asked.reply.send_error(error)

@@ -11,6 +11,13 @@ from tests.money.cases import Case, Round
 from tests.money.upstreams import Truth
 
 
+class SessionState(NamedTuple):
+    """What the calls of a session have spent and hold, in nano-units."""
+
+    spent: int
+    held: int
+
+
 class Balance(NamedTuple):
     """An account at one moment, in nano-units."""
 
@@ -19,6 +26,7 @@ class Balance(NamedTuple):
     held: int
     month: str  # of the cap; empty without one
     spent: int  # in that month
+    sessions: dict[str, SessionState]  # by id, those with a budget
 
 
 class Seen(Struct):

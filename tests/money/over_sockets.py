@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gateway.accounts.keys import NewKey
+from gateway.accounts.key_record import CreatedKey
 from gateway.inference.call import Call
 from gateway.runtime.gateway import Gateway
-from gateway.sse import DONE
 from gateway.testing import Reply
 from gateway.testing import Seen as UpstreamSeen
 from tests.money.cases import Case
 from tests.money.dialects import Piece
+from tests.money.ingress import Ingress, ingress_of
 from tests.money.observed import Seen
 from tests.money.rounds import NO_TRUTH
 from tests.money.upstreams import NAME, Script, Upstreams
@@ -24,12 +24,14 @@ FRAMES = 8  # that a stream is sent in, if its caller leaves
 INTERVAL = 0.004  # seconds between them
 DELAY = 0.04  # seconds before an answer whose caller leaves before it
 MOST = 1 << 20  # bytes read at once
+END = b"\r\n0\r\n\r\n"  # of a chunked body
 
 
 class Caller:
     """What one caller has read."""
 
-    def __init__(self) -> None:
+    def __init__(self, ingress: Ingress) -> None:
+        self.ingress = ingress
         self.sent = asyncio.Event()  # an upstream has the request
         self.received = b""
         self.request_id = ""
@@ -37,7 +39,7 @@ class Caller:
     @property
     def words(self) -> int:
         """The words of content."""
-        return self.received.count(b"word ")
+        return self.ingress.words(self.received)
 
 
 class OverSockets:
@@ -67,13 +69,14 @@ class OverSockets:
         self._callers[case.name].sent.set()
         return _reply(case, script)
 
-    async def call(self, case: Case, key: NewKey) -> Seen:
+    async def call(self, case: Case, key: CreatedKey) -> Seen:
         """One request on a connection of its own."""
-        caller = self._callers[case.name] = Caller()
-        body = msgspec.json.encode(case.document())
+        ingress = ingress_of(case)
+        caller = self._callers[case.name] = Caller(ingress)
+        body = msgspec.json.encode(ingress.document(case))
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            writer.write(_request(body, key))
+            writer.write(_request(body, key, ingress.path))
             left = await self._read(case, caller, reader)
             if left and case.draw % 3:
                 writer.transport.abort()
@@ -85,7 +88,8 @@ class OverSockets:
         text = caller.received
         seen = Seen(case, NO_TRUTH, caller.request_id, len(body), left=left, words=caller.words)
         seen.status = int(text[9:12]) if text else 0
-        seen.whole = not left and seen.status == 200 and (not case.stream or text.endswith(DONE + b"\r\n0\r\n\r\n"))
+        whole = text.endswith(END) and ingress.ends(text.removesuffix(END))
+        seen.whole = not left and seen.status == 200 and (not case.stream or whole)
         return seen
 
     async def _read(self, case: Case, caller: Caller, reader: asyncio.StreamReader) -> bool:
@@ -124,13 +128,13 @@ def _leaves(case: Case, caller: Caller) -> bool:
         case "middle":
             return caller.words > case.words // 2
         case "finish":
-            return b'"finish_reason":"' in caller.received
+            return caller.ingress.finish in caller.received
     return False
 
 
-def _request(body: bytes, key: NewKey) -> bytes:
+def _request(body: bytes, key: CreatedKey, path: str) -> bytes:
     return (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {key.text}\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {key.text}\r\n"
         f"Content-Type: application/json\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
     ).encode() + body
 

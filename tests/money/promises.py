@@ -1,4 +1,4 @@
-"""The promises of docs/prices.md and docs/operations.md, checked on the outcome of a round.
+"""The promises of docs/prices.md and docs/operations, checked on the outcome of a round.
 
 `broken(outcome)` yields the promises that do not hold, each with the figures. It computes prices by itself, and counts
 what was delivered from the caller's side.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.amounts import NANO
 from gateway.billing.usage_bounds import TOKENS_ABOVE_REQUEST
 from tests.money.cases import HIDDEN, VARIANTS, Round
+from tests.money.ingress import ingress_of
 from tests.money.observed import Outcome, Seen
 from tests.money.upstreams import HONEST, quarter_tokens
 
@@ -22,11 +23,13 @@ PRICE = {"input": 10, "cached_input": 1, "output": 50, "reasoning": 60}
 OWN = {"input": 7, "cached_input": 3, "output": 33, "reasoning": 41}  # of an account with own amounts
 PRICED = {"in_text": "input", "in_cached": "cached_input", "out_text": "output", "out_reasoning": "reasoning"}
 MAX_OUTPUT = 6000  # of every model, in tokens
+WITHOUT_EARLY_COUNTS = ("cohere", "responses")  # dialects
 NOT_TOKENS = {"requests", "estimated"}
 ENDED_BY_CALLER = ("ok", "client_closed")
 
 SOLVENT = "the balance less the floor covers all holds"
 BUDGETS = "a key spends no more than its budget"
+SESSIONS = "a session spends no more than its budget"
 CAPS = "calls of a month are charged no more than its cap"
 WITHIN = "a charge is at most the hold and the room"
 OWED = "a cost that can be paid is charged"
@@ -43,6 +46,7 @@ AUDIT = "the audit is clean"
 PROMISES = (
     SOLVENT,
     BUDGETS,
+    SESSIONS,
     CAPS,
     WITHIN,
     OWED,
@@ -71,6 +75,7 @@ def broken(outcome: Outcome) -> Iterator[Broken]:
     yield from _one_charge(outcome)
     yield from _solvent(outcome)
     yield from _budgets(outcome)
+    yield from _sessions(outcome)
     yield from _cap(outcome)
     yield from _freed(outcome)
     for call in outcome.calls:
@@ -116,6 +121,19 @@ def _budgets(outcome: Outcome) -> Iterator[Broken]:
             yield Broken(BUDGETS, f"spent {key.spent}, lines {charges.get(kid, 0)}")
 
 
+def _sessions(outcome: Outcome) -> Iterator[Broken]:
+    budget = outcome.round.session_budget
+    for sample in [*outcome.samples, outcome.end]:
+        for session, (spent, held) in sample.sessions.items():
+            if budget is None or spent + held > budget:
+                yield Broken(SESSIONS, f"{session}: budget {budget}, spent {spent}, held {held}")
+    for session, state in outcome.end.sessions.items():
+        calls = [call for call in outcome.calls if call.case.session == session and call.granted]
+        charges = -sum(line.amount for call in calls for line in call.lines)
+        if state.spent != charges:
+            yield Broken(SESSIONS, f"{session}: spent {state.spent}, lines {charges}")
+
+
 def _cap(outcome: Outcome) -> Iterator[Broken]:
     cap, samples = outcome.round.cap, [*outcome.samples, outcome.end]
     if cap is None or len({sample.month for sample in samples}) > 1:  # a new month has begun
@@ -129,9 +147,11 @@ def _cap(outcome: Outcome) -> Iterator[Broken]:
 
 
 def _freed(outcome: Outcome) -> Iterator[Broken]:
-    if outcome.end.held or outcome.holds or any(key.held for key in outcome.keys.values()):
-        held = [key.held for key in outcome.keys.values()]
-        yield Broken(FREED, f"held {outcome.end.held}, holds {outcome.holds}, of keys {held}")
+    of_keys = [key.held for key in outcome.keys.values()]
+    of_sessions = [state.held for state in outcome.end.sessions.values()]
+    if outcome.end.held or outcome.holds or any(of_keys) or any(of_sessions):
+        held = f"of keys {of_keys}, of sessions {of_sessions}"
+        yield Broken(FREED, f"held {outcome.end.held}, holds {outcome.holds}, {held}")
 
 
 def _one_charge(outcome: Outcome) -> Iterator[Broken]:
@@ -145,10 +165,15 @@ def _one_charge(outcome: Outcome) -> Iterator[Broken]:
         charge = -sum(line.amount for line in call.lines)
         if [line.kind for line in call.lines] != ["use"]:
             yield Broken(ONE, f"{_of(call)}: lines {[(line.kind, line.amount) for line in call.lines]}")
-        elif (meta := call.lines[0].meta).get("endpoint") != "chat" or not meta.get("price") or not meta.get("hold"):
+        elif not _is_described(call, meta := call.lines[0].meta):
             yield Broken(ONE, f"{_of(call)}: a line without endpoint, price version or hold: {meta}")
         elif outcome.markers.get(call.request_id) != charge:
             yield Broken(ONE, f"{_of(call)}: marker {outcome.markers.get(call.request_id)}, lines {charge}")
+
+
+def _is_described(call: Seen, meta: dict[str, Any]) -> bool:
+    """Whether a line has its endpoint, a price version and a hold."""
+    return meta.get("endpoint") == ingress_of(call.case).endpoint.name and bool(meta.get("price") and meta.get("hold"))
 
 
 # One call ------------------------------------------------------------------------------------------------------------
@@ -168,6 +193,8 @@ def _charge(call: Seen, outcome: Outcome) -> Iterator[Broken]:
     free = outcome.round.balance - outcome.round.floor
     if outcome.round.cap is not None:
         free = min(free, outcome.round.cap)
+    if outcome.round.session_budget is not None and call.case.session and call.granted:
+        free = min(free, outcome.round.session_budget)
     budget = outcome.keys[hold.key.id].budget
     most = max(hold.amount, free if budget is None else min(free, budget))
     if charge > min(cost, most):
@@ -221,7 +248,7 @@ def _counts(call: Seen) -> Iterator[Broken]:
         yield Broken(BOUNDS, f"{_of(call)}: {usage} without counts is not estimated")
     if call.whole and case.cell.behaviour in HONEST and ((into, out) != (case.prompt_tokens, truth.made) or estimated):
         yield Broken(RIGHT, f"{_of(call)}: {into} and {out} tokens, true {case.prompt_tokens} and {truth.made}")
-    told = case.stream and case.cell.behaviour == "early counts" and case.cell.dialect != "cohere"
+    told = case.stream and case.cell.behaviour == "early counts" and case.cell.dialect not in WITHOUT_EARLY_COUNTS
     if told and charged and call.words and (into, usage.get("in_cached", 0)) != (case.prompt_tokens, case.cached):
         yield Broken(EARLY, f"{_of(call)}: {usage}, true {case.prompt_tokens}, of which {case.cached} cached")
 

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import Keys, NewKey
+from gateway.accounts.key_record import CreatedKey
+from gateway.accounts.keys import Keys
 from gateway.admin.account_limits import AccountLimits
 from gateway.admin.account_prices import AccountPrices
 from gateway.admin.actor import command_line
@@ -26,11 +27,11 @@ from gateway.billing.quote import Quote
 from gateway.ledger import Hold
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.periods import Every
-from gateway.ledger.scripts import slot
 from gateway.runtime.gateway import Gateway
+from gateway.store.links import slot
 from tests.conftest import PEPPER
 from tests.money.cases import BUDGET, BUDGETS, CELLS, Case, Cell, Round, plan
-from tests.money.observed import Balance, KeyState, Outcome, Seen
+from tests.money.observed import Balance, KeyState, Outcome, Seen, SessionState
 from tests.money.promises import OWN, Broken, broken
 from tests.money.upstreams import Truth, Upstreams
 
@@ -43,7 +44,7 @@ OPERATOR = command_line("operator")
 class Driver(Protocol):
     """Makes one call and returns what its caller saw."""
 
-    async def call(self, case: Case, key: NewKey) -> Seen: ...
+    async def call(self, case: Case, key: CreatedKey) -> Seen: ...
 
 
 class Failure(Struct, frozen=True):
@@ -58,6 +59,7 @@ class Failure(Struct, frozen=True):
         lines = [f"MONEY_SEED={seed} MONEY_ROUND={self.round.number} repeats it; balance {self.round.balance}"]
         lines += [
             f"floor {self.round.floor}, cap {self.round.cap}, pricing {self.round.pricing}",
+            f"budget of each session {self.round.session_budget}",
             *(f"  {case.document()} {case.cell}" for case in self.round.cases),
         ]
         return "\n".join([*lines, *(f"BROKEN {promise}: {figures}" for promise, figures in self.broken[:12])])
@@ -149,7 +151,9 @@ class Runner:
             prices = AccountPrices(gateway.store, accounts, AuditOutbox(gateway.store))
             for model in {case.model for case in one.cases}:
                 await prices.set(OPERATOR, account, model, own)
-        await AccountLimits(gateway.store, accounts).change(account, floor=min(one.floor, one.balance), monthly=one.cap)
+        await AccountLimits(gateway.store, accounts).change(
+            account, floor=min(one.floor, one.balance), monthly=one.cap, max_session_cost=one.session_budget
+        )
         await link.call("HSET", slot(account), "floor", str(one.floor))  # also one above the balance
         budgets = [name for name in BUDGETS if any(case.cell.budget == name for case in one.cases)]
         made = []
@@ -163,7 +167,7 @@ class Runner:
         await gateway.ledger.drain()
         return await self._observed(one, account, calls, samples=samples, keys=keys)
 
-    async def _call(self, case: Case, key: NewKey, samples: list[Balance]) -> Seen:
+    async def _call(self, case: Case, key: CreatedKey, samples: list[Balance]) -> Seen:
         self._upstreams.add(case)
         try:
             seen = await self._driver.call(case, key)
@@ -179,10 +183,15 @@ class Runner:
             (value or b"").decode()
             for value in await link.call("HMGET", slot(account), "bal", "floor", "held", "month", "mspent")
         )
-        return Balance(int(balance), int(floor), int(held), month, int(spent or 0))
+        sessions = {}
+        for session in ("agent-0", "agent-1"):
+            sums = await link.call("HMGET", f"{slot(account)}:ss:{session}", "spent", "held")
+            if sums[1] is not None:
+                sessions[session] = SessionState(int(sums[0] or 0), int(sums[1]))
+        return Balance(int(balance), int(floor), int(held), month, int(spent or 0), sessions)
 
     async def _observed(
-        self, one: Round, account: str, calls: Iterable[Seen], *, samples: list[Balance], keys: dict[str, NewKey]
+        self, one: Round, account: str, calls: Iterable[Seen], *, samples: list[Balance], keys: dict[str, CreatedKey]
     ) -> Outcome:
         ledger, link, name = self._gateway.ledger, self._gateway.store.link(slot(account)), slot(account)
         lines = [line async for line in ledger.lines(account)]

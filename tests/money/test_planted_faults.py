@@ -37,6 +37,7 @@ def gateway(fault: set[str], io_loop: IOLoop, store: Store, settings: Settings) 
     io_loop.run_sync(gateway.close)
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-9")
 async def test_planted_fault_is_found_and_named(runner: Runner, fault: set[str]) -> None:
     report = await runner.run(CASES)
     assert report.failure is not None, report.text()

@@ -1,4 +1,4 @@
-"""A small share of the money property in every run; `tox -e money` runs it in full (docs/operations.md)."""
+"""A small share of the money property in every run; `tox -e money` runs it in full (docs/operations/processes.md)."""
 
 from __future__ import annotations
 

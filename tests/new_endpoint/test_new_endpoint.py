@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.polling import ENDS_WITHIN
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +90,7 @@ def test_patched_gateway_serves_holds_and_settles_the_new_endpoint(tree: Path) -
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=ENDS_WITHIN,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -18,12 +18,12 @@ from gateway.notifications.events import Delivery
 from gateway.notifications.notifier import Notifier
 from gateway.notifications.queue import Queue
 from tests.admin.conftest import hashes, services
-from tests.databases import database, database_address, postgres
+from tests.databases import database, database_address
 from tests.history.conftest import sql
 from tests.notifications.receiver import SECRET
 from tests.world import OpenWorld, World
 
-__all__ = ["database", "database_address", "hashes", "postgres", "services", "sql"]
+__all__ = ["database", "database_address", "hashes", "services", "sql"]
 
 
 class Notifying:

@@ -15,10 +15,15 @@ SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode
 
 
 class Receiver:
-    """Takes events; `answers` are the statuses of the next requests, 0 for none at all; then it answers 204."""
+    """Takes events; `answers` are the statuses of the next requests, 0 for none at all; then it answers 204.
 
-    def __init__(self, port: int = 0) -> None:
-        self.sock = socket.create_server(("127.0.0.1", port))
+    Before it is entered it is away: connections are refused, and no other process gets its port.
+    """
+
+    def __init__(self) -> None:
+        self.sock = socket.socket()
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.sock.bind(("127.0.0.1", 0))
         self.port: int = self.sock.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/hook?team=a"
         self.answers: list[int] = []

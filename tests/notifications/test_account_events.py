@@ -22,6 +22,7 @@ async def spend(n: Notifying, key: Any, amount: int) -> None:
     await settle(n.world.ledger, await n.world.admit(key, amount), amount)
 
 
+@pytest.mark.holds("notifications.md#events-5")
 async def test_low_balance_is_one_event_until_a_top_up(notifying) -> None:
     async with notifying() as n:
         key = await n.world.caller(balance=10 * UNIT)
@@ -63,6 +64,7 @@ async def test_balance_above_the_credit_line_is_what_counts(notifying) -> None:
         assert await n.events() == []
 
 
+@pytest.mark.holds("notifications.md#events-5")
 async def test_refused_call_is_an_exhausted_balance_until_a_top_up(notifying) -> None:
     async with notifying(events=["balance.exhausted"]) as n:
         await n.world.accounts.create("acme", balance=UNIT)
@@ -109,6 +111,7 @@ async def test_budgets_of_a_key_and_of_a_month_are_told_at_80_and_100_percent(no
         assert len(await n.events()) == 4
 
 
+@pytest.mark.holds("notifications.md#events-6")
 async def test_next_period_arms_a_budget_again(notifying) -> None:
     async with notifying(events=["budget.100"]) as n:
         key = await n.world.caller(balance=100 * UNIT, budget=10 * UNIT, every="day")
@@ -125,6 +128,7 @@ async def test_next_period_arms_a_budget_again(notifying) -> None:
         assert await n.types() == ["budget.100"] * 2
 
 
+@pytest.mark.holds("notifications.md#events-6")
 async def test_expiring_key_is_an_event_7_days_and_1_day_before(notifying) -> None:
     async with notifying() as n:
         await n.world.accounts.create("acme", balance=100 * UNIT)
@@ -164,6 +168,7 @@ def test_key_that_lives_shorter_than_a_notice_gets_none(left: int, life: int, le
     assert condition.level == level
 
 
+@pytest.mark.holds("notifications.md#events-4")
 async def test_crossing_is_one_event_for_several_machines(notifying) -> None:
     async with notifying() as n:
         for name in ("a", "b", "c"):

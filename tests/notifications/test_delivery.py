@@ -16,7 +16,7 @@ from gateway.notifications import queue as queues
 from gateway.notifications import sender as senders
 from gateway.notifications import webhook as webhooks
 from gateway.notifications.events import Condition, Event, new_event
-from gateway.notifications.owners import Owners
+from gateway.notifications.owners import AccountOwners
 from gateway.notifications.sender import Sender, pause_after
 from gateway.notifications.webhook import Webhook
 from tests.admin.services import ROOT
@@ -31,11 +31,12 @@ class Outgoing:
     def __init__(self) -> None:
         self.sent: list[tuple[str, str, str]] = []
         self.problem = ""
+        self.is_final = False  # of the problem
 
-    async def send(self, to: str, subject: str, text: str) -> MailDelivery:
+    async def send(self, to: str, subject: str, text: str, *, sender: str = "") -> MailDelivery:
         if not self.problem:
             self.sent.append((to, subject, text))
-        return MailDelivery(not self.problem, self.problem)
+        return MailDelivery(not self.problem, self.problem, self.is_final)
 
 
 class Sending:
@@ -72,7 +73,7 @@ async def happen(n: Notifying, number: int = 1, *channels: str) -> list[Event]:
     for index in range(number):
         event = new_event("balance.low", {"account": f"a{index}", "balance": "1"}, account="acme")
         condition = Condition("balance.low", f"{event.id}", 1, event.data)
-        assert (await n.queue.note(condition, event, channels or ["webhook"]))[0]
+        assert (await n.queue.note([condition], event, channels or ["webhook"])).is_queued
         events.append(event)
     return events
 
@@ -82,6 +83,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(senders, "FIRST_PAUSE", 0.01)
 
 
+@pytest.mark.holds("notifications.md#webhook-1")
 async def test_event_is_sent_again_with_the_same_id_after_an_error(notifying, tmp_path) -> None:
     async with notifying() as n, Receiver() as receiver:
         receiver.answers = [500, 302, 429, 200]
@@ -110,11 +112,11 @@ async def test_receiver_that_hangs_delays_its_event_and_is_asked_again(notifying
         assert len(receiver.attempts) == 4
 
 
+@pytest.mark.holds("notifications.md#delivery-1")
 async def test_events_survive_a_receiver_that_is_away_and_a_restart(notifying, tmp_path) -> None:
     async with notifying() as n:
-        async with Receiver() as receiver:
-            port = receiver.port
-        sending = Sending(n, receiver.url, tmp_path)
+        away = Receiver()
+        sending = Sending(n, away.url, tmp_path)
         events = await happen(n, 20)
         for _ in range(4):
             await sending.sender.step()
@@ -122,12 +124,13 @@ async def test_events_survive_a_receiver_that_is_away_and_a_restart(notifying, t
         assert delivery.problem.startswith("Unreachable")
         assert "model provider" not in delivery.problem
         sending.restart()
-        async with Receiver(port) as receiver:
+        async with away as receiver:
             await sending.until_empty()
             assert {event["id"] for event in receiver.events()} == {event.id for event in events}
             assert len(receiver.taken) == 20
 
 
+@pytest.mark.holds("notifications.md#webhook-5")
 async def test_sender_that_dies_after_the_receiver_has_the_event_repeats_its_id(
     notifying, tmp_path, monkeypatch
 ) -> None:
@@ -157,6 +160,7 @@ async def test_two_senders_send_each_event_once(notifying, tmp_path) -> None:
         assert len(receiver.attempts) == 60
 
 
+@pytest.mark.holds("notifications.md#delivery-1")
 async def test_event_that_is_too_old_is_given_up_and_can_be_sent_again(notifying, tmp_path, caplog) -> None:
     async with notifying() as n, Receiver() as receiver:
         receiver.answers = [500]
@@ -175,6 +179,7 @@ async def test_event_that_is_too_old_is_given_up_and_can_be_sent_again(notifying
         assert await n.queue.counts() == (0, 0)
 
 
+@pytest.mark.holds("notifications.md#delivery-1")
 async def test_receiver_that_is_gone_for_good_is_not_asked_again(notifying, tmp_path) -> None:
     async with notifying() as n, Receiver() as receiver:
         receiver.answers = [410]
@@ -184,6 +189,7 @@ async def test_receiver_that_is_gone_for_good_is_not_asked_again(notifying, tmp_
         assert (await n.queue.counts())[1] == 1
 
 
+@pytest.mark.holds("notifications.md#delivery-1")
 async def test_wait_that_the_receiver_asks_for_is_obeyed(notifying, tmp_path) -> None:
     async with notifying() as n, Receiver() as receiver:
         receiver.answers, receiver.headers = [503], {"Retry-After": "1000"}
@@ -203,6 +209,7 @@ async def test_message_is_not_sent_without_encryption_to_another_machine(notifyi
         assert "192.0.2.1" not in delivery.problem
 
 
+@pytest.mark.holds("notifications.md#delivery-2")
 async def test_full_queue_drops_the_oldest_deliveries_and_counts_them(notifying, monkeypatch) -> None:
     monkeypatch.setattr(queues, "MOST", 5)
     async with notifying() as n:
@@ -229,6 +236,7 @@ async def test_event_is_mailed_until_the_server_takes_it(notifying, tmp_path) ->
         assert event.id in text
 
 
+@pytest.mark.holds("notifications.md#delivery-3")
 async def test_owners_get_the_events_of_their_account(services, notifying, tmp_path, sql) -> None:
     mail = Outgoing()
     async with services() as s:
@@ -237,7 +245,7 @@ async def test_owners_get_the_events_of_their_account(services, notifying, tmp_p
         await s.owner("eve@example.com", account="other")
         gone = await s.owner("gone@example.com")
         await s.people.users.disable(ROOT, gone.id)
-        owners = Owners(lambda: Database.open(s.database.address), sql)
+        owners = AccountOwners(lambda: Database.open(s.database.address), sql)
         sending = Sending(n, "http://127.0.0.1:9/", tmp_path, mail=mail, owners=owners)
         await happen(n, 1, "owners")
         await sending.sender.step()
@@ -249,6 +257,20 @@ async def test_owners_get_the_events_of_their_account(services, notifying, tmp_p
         [(failed, _)] = await n.queue.failed(10)
         assert failed.problem == "the user is disabled or erased"
         assert "@" not in await s.world.text()
+
+
+async def test_message_that_can_never_be_sent_is_given_up_at_once(services, notifying, tmp_path, sql) -> None:
+    mail = Outgoing()
+    mail.problem, mail.is_final = "no e-mail is sent to this address", True
+    async with services() as s:
+        n = Notifying(s.world, settings_of(tmp_path))
+        ann = await s.owner("ann@example.com")
+        owners = AccountOwners(lambda: Database.open(s.database.address), sql)
+        sending = Sending(n, "http://127.0.0.1:9/", tmp_path, mail=mail, owners=owners)
+        await happen(n, 1, f"owner:{ann.id}")
+        await sending.sender.step()
+        [(failed, _)] = await n.queue.failed(10)
+        assert failed.problem == mail.problem
 
 
 async def test_channel_that_is_not_configured_any_more_is_given_up(notifying) -> None:

@@ -53,12 +53,14 @@ def faults(schema: dict[str, Any], value: Any) -> list[str]:
         return [] if value == schema["const"] else ["const"]
     if "enum" in schema:
         return [] if value in schema["enum"] else ["enum"]
-    names: dict[str, type[Any]] = {"string": str, "integer": int, "null": type(None), "object": dict}
+    names: dict[str, type[Any]] = {"string": str, "integer": int, "null": type(None), "object": dict, "array": list}
     kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
     if not any(isinstance(value, names[kind]) for kind in kinds):
         return [f"{value!r} is no {kinds}"]
     if "pattern" in schema and not re.search(schema["pattern"], value):
         return [f"{value!r} does not match"]
+    if "items" in schema:
+        return [fault for one in value for fault in faults(schema["items"], one)]
     if "properties" not in schema:
         return []
     assert schema["additionalProperties"] is False
@@ -68,6 +70,7 @@ def faults(schema: dict[str, Any], value: Any) -> list[str]:
     return [fault for name, part in schema["properties"].items() for fault in faults(part, value[name])]
 
 
+@pytest.mark.holds("notifications.md#events-1")
 def test_events_on_the_page_are_those_of_the_code() -> None:
     rows = {type_: set(re.findall(r"`(\w+)`", fields)) for type_, fields in ROW.findall(PAGE)}
     made = {condition.type: set(condition.data) for condition in conditions() if condition.type != TEST}
@@ -83,6 +86,7 @@ def test_configuration_on_the_page_is_valid() -> None:
     assert notify.owner_kinds == {"balance.low", "balance.exhausted", "key.expiring", "budget.80", "budget.100"}
 
 
+@pytest.mark.holds("notifications.md#webhook-1")
 def test_events_have_the_form_of_the_schema() -> None:
     found = conditions()
     assert {condition.type for condition in found} == {one["properties"]["type"]["const"] for one in SCHEMA["oneOf"]}
@@ -101,6 +105,7 @@ def test_each_event_has_an_email(condition: Condition) -> None:
     assert all(f"{name}: " in text for name in condition.data)
 
 
+@pytest.mark.holds("notifications.md#webhook-3")
 def test_verification_on_the_page_accepts_messages_and_refuses_others() -> None:
     [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     scope: dict[str, Any] = {}

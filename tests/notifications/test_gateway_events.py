@@ -41,13 +41,14 @@ async def circuit(n: Notifying, cause: str, *, machine: str = "", model: str = "
     return event.field
 
 
+@pytest.mark.holds("notifications.md#events-2", "notifications.md#events-7")
 async def test_open_circuit_is_one_event_over_all_machines_until_it_was_closed_for_a_time(
     notifying, tmp_path, monkeypatch
 ) -> None:
     async with notifying() as n:
         one, other = Watching(n, tmp_path), Watching(n, tmp_path / "b", "m2")
         fields = [await circuit(n, "failures", machine=machine) for machine in ("m1", "m2")]
-        shown = {"provider": "openai", "credential": 0, "model": "gpt", "cause": "failures"}
+        shown = {"provider": "openai", "credential": 1, "model": "gpt", "cause": "failures"}
         assert await one.look() == await other.look() == [("circuit.opened", shown)]
         await n.world.store.client.hdel(HASH, *fields)
         await one.look()
@@ -60,13 +61,14 @@ async def test_open_circuit_is_one_event_over_all_machines_until_it_was_closed_f
         assert len(await one.look()) == 2
 
 
+@pytest.mark.holds("notifications.md#events-7")
 async def test_refused_credential_is_an_event_and_a_slow_down_is_none(notifying, tmp_path) -> None:
     async with notifying() as n:
         watching = Watching(n, tmp_path)
         await circuit(n, "limited")
         assert await watching.look() == []
         await circuit(n, "credential", model="")
-        shown = {"provider": "openai", "credential": 0, "cause": "credential"}
+        shown = {"provider": "openai", "credential": 1, "cause": "credential"}
         assert await watching.look() == [("credential.refused", shown)]
 
 
@@ -96,6 +98,7 @@ async def test_settlements_that_are_set_aside_are_events_and_a_metric(notifying,
         assert len(await watching.look()) == 3
 
 
+@pytest.mark.holds("notifications.md#events-8")
 async def test_many_refused_settlements_are_few_events(notifying, tmp_path) -> None:
     async with notifying() as n:
         file, watching = RefusedFile(tmp_path), Watching(n, tmp_path)

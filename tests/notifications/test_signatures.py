@@ -10,6 +10,7 @@ from gateway.notifications.signatures import BadSecret, new_secret, signed_heade
 from tests.notifications.receiver import SECRET, verified
 
 
+@pytest.mark.holds("notifications.md#webhook-2")
 def test_signature_is_that_of_the_published_example() -> None:
     key = signing_key("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     headers = signed_headers([key], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
@@ -17,6 +18,7 @@ def test_signature_is_that_of_the_published_example() -> None:
     assert (headers["webhook-id"], headers["webhook-timestamp"]) == ("msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330")
 
 
+@pytest.mark.holds("notifications.md#webhook-4")
 def test_message_has_a_signature_by_each_secret_while_one_is_replaced() -> None:
     body, new = b'{"type":"test","timestamp":"","data":{}}', new_secret()
     headers = signed_headers([signing_key(SECRET), signing_key(new)], "msg_1", int(time.time()), body)

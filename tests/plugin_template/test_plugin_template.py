@@ -15,8 +15,11 @@ from click.testing import CliRunner
 
 from gateway.cli import cli
 from gateway.plugin_template import PluginTemplate
+from tests.polling import ENDS_WITHIN
 
-TUTORIAL = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIAL = (DOCS / "tutorial.md").read_text(encoding="utf-8")
+PLUGINS = (DOCS / "plugins.md").read_text(encoding="utf-8")
 
 
 class Author:
@@ -45,7 +48,7 @@ class Author:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=ENDS_WITHIN,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
@@ -82,6 +85,18 @@ def test_tutorial_builds_a_package_whose_tests_pass(author: Author) -> None:
     author.install(package)
     assert "3 passed" in author.tests(package)
     assert author.plugins()["haiku"]["state"] == "active"
+
+
+@pytest.mark.slow  # a quick run has the same files in tests/testing/test_job_vendor.py
+def test_page_on_plugins_builds_a_package_for_a_vendor_with_jobs(author: Author) -> None:
+    package = author.new("jobs")
+    blocks = re.findall(r"^`([\w/]+\.py)`:\n\n```python\n(.*?)^```$", PLUGINS, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 5
+    for path, text in blocks:
+        (package / path).write_text(text, encoding="utf-8")
+    author.install(package)
+    assert "4 passed" in author.tests(package)
+    assert author.plugins()["jobs"]["state"] == "active"
 
 
 @pytest.mark.parametrize("name", ["Acme", "1st", "a b", "a--b", "-a", "a/../b", "", "x" * 41])

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.plugins.time_limit import end_within
+from gateway.plugins.isolation import end_within
 from tests.polling import until
 
 

@@ -24,7 +24,16 @@ from gateway.errors import (
     UpstreamRejected,
     UpstreamTimeout,
 )
-from gateway.plugins.upstream_errors import clean, error_of_answer, error_of_document, wait_asked
+from gateway.http_client.upstream import Upstream
+from gateway.plugins.upstream_errors import (
+    clean,
+    error_body,
+    error_of_answer,
+    error_of_document,
+    raise_for_status,
+    wait_asked,
+)
+from gateway.testing import FakeUpstream, Reply
 
 PAGE = (Path(__file__).parents[2] / "docs" / "errors.md").read_text(encoding="utf-8")
 TABLE = re.findall(
@@ -225,3 +234,76 @@ def test_error_has_the_upstreams_request_id_whichever_header_has_it(name: str) -
     assert of(500, b"", {name: "req-7"}).upstream_request_id == "req-7"
     assert of(500, b"", {name: "a key with spaces, or worse"}).upstream_request_id == ""
     assert of(500, b"").upstream_request_id == ""
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 203, 204])
+async def test_answers_of_every_success_status_raise_nothing(status: int) -> None:
+    async with FakeUpstream() as fake:
+        upstream = Upstream()
+        fake.enqueue(Reply(status=status, body=b"" if status == 204 else b"{}"))
+        async with await upstream.send("POST", fake.url) as answer:
+            await raise_for_status(answer)
+            assert answer.status == status
+        await upstream.close()
+
+
+@pytest.mark.parametrize("status", [302, 400, 503])
+async def test_answers_of_other_statuses_raise(status: int) -> None:
+    async with FakeUpstream() as fake:
+        upstream = Upstream()
+        fake.enqueue(Reply(status=status, body=b"{}"))
+        async with await upstream.send("POST", fake.url) as answer:
+            with pytest.raises(UpstreamError):
+                await raise_for_status(answer)
+        await upstream.close()
+
+
+async def refused(reply: Reply, **said: Any) -> GatewayError:
+    """The error that a provider raises after it has read the body in the vendor's words."""
+    async with FakeUpstream(lambda seen: reply) as fake:
+        link = Upstream()
+        try:
+            async with await link.send("GET", fake.url) as answer:
+                await error_body(answer)
+                with pytest.raises(GatewayError) as caught:
+                    await raise_for_status(answer, hidden=["s3cret-token"], **said)
+                return caught.value
+        finally:
+            await link.close()
+
+
+@pytest.mark.holds("plugins.md#errors-1")
+@pytest.mark.parametrize("status", [400, 422])
+async def test_reason_that_a_provider_has_read_is_the_message_without_hidden_texts(status: int) -> None:
+    reply = Reply.json({"reason": "no birds"}, status=status)
+    error = await refused(reply, message="no birds for s3cret-token today")
+    assert type(error) is UpstreamRejected
+    assert error.message == "no birds for [removed] today"
+
+
+async def test_reason_that_a_provider_has_read_decides_the_class_of_the_error() -> None:
+    error = await refused(Reply.json({"reason": "x"}, status=400), message="the prompt is too long: maximum context")
+    assert type(error) is ContextLengthExceeded
+
+
+@pytest.mark.holds("plugins.md#errors-1")
+@pytest.mark.parametrize("status", [429, 529])
+@pytest.mark.parametrize(
+    ("asked", "wait"), [(7.0, 7.0), (None, 3.0), (0.0, 3.0), (-1.0, 3.0), (float("nan"), 3.0), (1e9, 3.0)]
+)
+async def test_pause_that_a_provider_has_read_goes_before_that_of_the_header(
+    status: int, asked: float | None, wait: float
+) -> None:
+    reply = Reply.json({"reason": "slow"}, status=status, headers={"Retry-After": "3"})
+    assert (await refused(reply, message="slow", retry_after=asked)).retry_after == wait
+
+
+@pytest.mark.holds("plugins.md#errors-1")
+async def test_body_that_a_provider_has_read_before_still_tells_the_error() -> None:
+    assert (await refused(Reply.error(400, "temperature is too high"))).message == "temperature is too high"
+    assert type(await refused(Reply.error(400, "x", code="insufficient_quota"))) is UpstreamOverloaded
+
+
+def test_error_of_a_stream_has_the_pause_of_the_vendor() -> None:
+    error = error_of_document({"message": "slow", "status": 429}, retry_after=7.0)
+    assert (type(error), error.retry_after) == (UpstreamRateLimited, 7.0)

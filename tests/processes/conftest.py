@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tornado.ioloop import IOLoop
 
+from gateway.store import EmbeddedServer
 from gateway.testing.ports import free_ports
 from tests.polling import until
 from tests.processes.served import MODELS, Served, children, has_taken, is_alive, port_is_free
@@ -77,3 +78,12 @@ def yard(io_loop: IOLoop, tmp_path: Path) -> Iterator[Yard]:
 def serve(yard: Yard) -> Serve:
     """Starts a gateway with an account and a key."""
     return yard.serve
+
+
+@pytest.fixture
+def store_url(tmp_path: Path) -> Iterator[str]:
+    """A server that neither gateway owns."""
+    server = EmbeddedServer(tmp_path / "store")
+    server.start_blocking()
+    yield f"unix://{server.socket}"
+    server.stop_blocking()

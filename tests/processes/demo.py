@@ -16,7 +16,7 @@ from typing import Any
 from gateway.config.loader import DEMO_PORTS_VARIABLE
 from gateway.testing.ports import free_ports
 from gateway.testing.running import START_WITHIN
-from tests.polling import until
+from tests.polling import ENDS_WITHIN, until
 
 LAST_WORDS = "and run: gateway serve"
 
@@ -36,7 +36,7 @@ class Demo:
             [sys.executable, "-m", "gateway", *arguments, "--demo", "--json"],
             **self._options,
             capture_output=True,
-            timeout=60,
+            timeout=ENDS_WITHIN,
             check=True,
         )
         return json.loads(done.stdout)

@@ -27,12 +27,14 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.accounts.accounts import Account
-from gateway.cli.session import Session, opened
+from gateway.cli.session import opened
+from gateway.cli.store_session import StoreSession
 from gateway.config.loader import load
 from gateway.ledger import LedgerLine
+from gateway.runtime.process_manager import KUBERNETES, NOTIFY_SOCKET
 from gateway.testing import RunningGateway
 from gateway.testing.running import START_WITHIN
-from tests.polling import until
+from tests.polling import ENDS_WITHIN, until
 
 SLOW_WORDS = 20
 LASTING_WORDS = 80  # 4 s, for streams that all have to run at one moment, also on a busy machine
@@ -77,6 +79,7 @@ HEAD = """
 port = {port}
 workers = {workers}
 drain_timeout = {drain_timeout}
+{more}
 
 [metrics]
 port = {side_port}
@@ -91,6 +94,11 @@ data_dir = "{data_dir}"
 """
 
 
+def unmanaged_environment() -> dict[str, str]:
+    """The variables of this process, without those by which a gateway sees that a process manager has started it."""
+    return {name: value for name, value in os.environ.items() if name not in (NOTIFY_SOCKET, KUBERNETES)}
+
+
 class Served(RunningGateway):
     """One `gateway serve` with a configuration that a test may rewrite."""
 
@@ -102,18 +110,20 @@ class Served(RunningGateway):
         *,
         workers: int = 1,
         drain_timeout: float = 5.0,
+        shutdown_delay: str = "",  # not written if empty: the versions of before do not know it
         store: str = "",
         console_port: int = 0,  # of the console and the admin API; 0: none
     ) -> None:
         super().__init__(folder, *ports)
         self.port, self.side_port = ports
         self.data_dir = folder / "data"
-        self.environment = dict(os.environ)
+        self.environment = unmanaged_environment()
         self._head = HEAD.format(
             port=ports[0],
             side_port=ports[1],
             workers=workers,
             drain_timeout=drain_timeout,
+            more=f"shutdown_delay = {shutdown_delay}" if shutdown_delay else "",
             store=store,
             console=str(bool(console_port)).lower(),
             console_port=console_port,
@@ -131,7 +141,7 @@ class Served(RunningGateway):
         """Start the process without waiting for anything."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "gateway", "serve", "--config", str(self.config), *options],
+                [sys.executable, "-P", "-m", "gateway", "serve", "--config", str(self.config), *options],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
@@ -190,7 +200,7 @@ class Served(RunningGateway):
             [sys.executable, "-m", "gateway", *arguments, "--config", str(self.config)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=ENDS_WITHIN,
             cwd=self.folder,  # not a folder that has a version of the gateway itself
             env=self.environment,
         )
@@ -202,7 +212,7 @@ class Served(RunningGateway):
         return json.loads(done.stdout)
 
     @asynccontextmanager
-    async def session(self) -> AsyncIterator[Session]:
+    async def session(self) -> AsyncIterator[StoreSession]:
         """What a command works with: beside the gateway, or without it."""
         async with opened(load(self.config)) as session:
             yield session

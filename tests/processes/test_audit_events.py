@@ -12,7 +12,7 @@ async def test_event_of_a_command_reaches_the_database(serve: Serve) -> None:
     async with gateway.session() as session:
         await session.account_admin.disable(session.actor, "test")
         query = "SELECT action, object, after FROM audit_events WHERE action = 'accounts.disable'"
-        await until(lambda: rows(gateway, query) != [], within=60.0)
+        await until(lambda: rows(gateway, query) != [])
         assert rows(gateway, query) == [("accounts.disable", "account:test", '{"state":"disabled"}')]
 
         async def is_empty() -> bool:

@@ -6,8 +6,6 @@ import asyncio
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.polling import until
 from tests.processes.conftest import Yard
 from tests.processes.served import Served
@@ -18,7 +16,6 @@ async def is_imported(gateway: Served) -> bool:
     return bool(report["history_lines"] == report["lines"])
 
 
-@pytest.mark.gen_test(timeout=120)
 async def test_backup_of_a_running_gateway_serves_again_there_and_on_another_machine(
     yard: Yard, tmp_path: Path
 ) -> None:
@@ -51,6 +48,6 @@ async def test_backup_of_a_running_gateway_serves_again_there_and_on_another_mac
         async def released(machine: Served = machine) -> bool:
             return (await machine.account()).held == 0
 
-        await until(released, within=60.0)  # the stream is charged by the journal of the worker that had it
+        await until(released)  # the stream is charged by the journal of the worker that had it
         assert len(await machine.charges()) == 5
-        await until(lambda machine=machine: is_imported(machine), within=30.0)
+        await until(lambda machine=machine: is_imported(machine))

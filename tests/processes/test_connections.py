@@ -9,6 +9,8 @@ import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from tests.hostile.raw import connection
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
@@ -36,6 +38,7 @@ def soft_limit(pid: int) -> int:
     return int(found[1])
 
 
+@pytest.mark.holds("operations/network.md#connections-1")
 async def test_soft_limit_of_descriptors_is_raised_to_the_hard_one_in_every_worker(yard: Yard) -> None:
     gateway = yard.make(kind=LowLimit, workers=2)
     await gateway.started(workers=2)
@@ -47,10 +50,10 @@ class Limited(Served):
     """A gateway with a low limit of connections."""
 
     def configure(self, models: str) -> None:
-        self._head = self._head.replace("[server]\n", f"[server]\nmax_connections = {MOST}\n")
-        super().configure(models)
+        super().configure(f"[server.limits]\nmax_connections = {MOST}\n{models}")
 
 
+@pytest.mark.holds("operations/network.md#connections-4")
 async def test_connections_at_the_limit_are_logged_and_counted(serve: Serve) -> None:
     gateway = await serve(kind=Limited)
     async with AsyncExitStack() as stack:
@@ -59,7 +62,7 @@ async def test_connections_at_the_limit_are_logged_and_counted(serve: Serve) -> 
         await until(lambda: f"at the limit of {MOST} connections" in gateway.text)
 
         async def counted() -> bool:
-            return (await gateway.metrics()).get("gateway_connections_dropped_total{kind=idle}", 0) >= 5
+            return (await gateway.metrics()).get("gateway_connections_dropped_total{kind=idle,port=v1}", 0) >= 5
 
         await until(counted)
         assert (await gateway.chat()).status == 200

@@ -35,11 +35,12 @@ async def ask(port: int, path: str, token: str = "", **body: Any) -> tuple[int, 
         return response.status, await response.json()
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-4")
 async def test_killed_console_is_started_again_on_the_same_port(yard: Yard) -> None:
     [port] = free_ports(1)
     gateway = yard.make(console_port=port)
     await gateway.started()
-    created = await gateway.command("tokens", "create", "ci", "--scopes", "read,accounts")
+    created = await gateway.command("tokens", "create", "ci", "--scopes", "read,accounts,credits")
     assert (await ask(port, "/admin/v1/accounts"))[0] == 401
     assert (await ask(port, "/admin/v1/accounts", created["token"]))[0] == 200
     killed = console(gateway)
@@ -66,6 +67,7 @@ async def test_disabled_console_has_no_process(yard: Yard) -> None:
     assert console(gateway) == 0
 
 
+@pytest.mark.holds("operations/history.md#history-3")
 async def test_pages_and_the_importer_wait_for_calls(yard: Yard) -> None:
     [port] = free_ports(1)
     gateway = yard.make(console_port=port)
@@ -82,6 +84,7 @@ async def test_pages_and_the_importer_wait_for_calls(yard: Yard) -> None:
     assert niceness(console(gateway)) == {min(19, own + 5)}
 
 
+@pytest.mark.holds("console.md#first-steps-1")
 async def test_log_says_how_to_make_the_first_operator_until_there_is_one(yard: Yard) -> None:
     [port] = free_ports(1)
     gateway = yard.make(console_port=port)
@@ -96,3 +99,18 @@ async def test_log_says_how_to_make_the_first_operator_until_there_is_one(yard: 
     assert (await ask(port, "/admin/v1/accounts", token))[0] == 200  # the database is open
     assert gateway.text.count(hint) == 1
     assert created["link"].rpartition("=")[2] not in gateway.text
+
+
+async def test_emails_of_the_console_are_counted(yard: Yard) -> None:
+    port, mail = free_ports(2)
+    server = f'\n[mail]\nhost = "127.0.0.1"\nport = {mail}\nfrom = "gw@example.com"\n'  # at which nobody listens
+    gateway = yard.make(MODELS + server, console_port=port)
+    await gateway.started()
+    token = (await gateway.command("tokens", "create", "ci", "--scopes", "users"))["token"]
+    status, _ = await ask(port, "/admin/v1/invitations", token, email="ann@example.com")
+    assert status == 201
+
+    async def counted() -> bool:
+        return (await gateway.metrics()).get("gateway_emails_total{result=failed}") == 1
+
+    await until(counted)

@@ -82,6 +82,7 @@ async def nothing_is_held(gateway: Served) -> bool:
     return (await gateway.account()).held == 0
 
 
+@pytest.mark.holds("operations.md#operations-2")
 @pytest.mark.parametrize("way", ["stopped", "blocked"])
 async def test_hung_worker_is_not_ready_then_replaced_and_its_calls_are_charged_for_what_they_delivered(
     yard: Yard, way: str
@@ -107,7 +108,7 @@ async def test_hung_worker_is_not_ready_then_replaced_and_its_calls_are_charged_
     async def replaced() -> bool:
         return hung not in gateway.workers and await gateway.readiness() == 200
 
-    await until(replaced, within=60.0)
+    await until(replaced)
     assert (await gateway.chat()).status == 200
     assert not (await stream.ended()).whole
     if way == "blocked":
@@ -122,6 +123,7 @@ async def test_hung_worker_is_not_ready_then_replaced_and_its_calls_are_charged_
     await gateway.proved()
 
 
+@pytest.mark.holds("operations.md#operations-2")
 async def test_worker_that_reports_again_is_ready_again_and_not_replaced(yard: Yard) -> None:
     gateway = yard.make(kind=HastyGateway)
     await gateway.started()
@@ -176,6 +178,7 @@ class Unread(Served):
         )
 
 
+@pytest.mark.holds("operations.md#operations-1")
 async def test_gateway_whose_log_nobody_reads_serves_counts_the_dropped_lines_and_stops(yard: Yard) -> None:
     gateway = yard.make(kind=Unread)
     await gateway.started()

@@ -13,13 +13,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.databases import postgres
-from tests.polling import until
+from tests.polling import PATIENCE, until
 from tests.processes.conftest import Yard
 from tests.processes.served import MODELS, Served, is_alive
 
-__all__ = ["postgres"]
-
+MANY = 4000  # lines: more than an importer copies before it is killed
+KILLS = 3
 LINES = "SELECT seq, amount FROM ledger_lines WHERE account = 'test' ORDER BY seq"
 
 
@@ -52,12 +51,13 @@ async def ledger(gateway: Served) -> list[tuple[int, int]]:
         return [(line.n, line.amount) async for line in session.ledger.lines("test")]
 
 
-async def imported(gateway: Served, *, url: str = "", within: float = 60.0) -> None:
+async def imported(gateway: Served, *, url: str = "", within: float = PATIENCE) -> None:
     """Wait until the database has what the store has: other tests use the processor first."""
     expected = await ledger(gateway)
     await until(lambda: rows(gateway, url=url) == expected, within=within)
 
 
+@pytest.mark.holds("operations/history.md#history-2")
 async def test_booked_calls_reach_the_database_and_the_metrics(yard: Yard, url: str) -> None:
     gateway = await yard.serve(f'{MODELS}\n[database]\nurl = "{url}"\n')
     for _ in range(3):
@@ -74,10 +74,24 @@ async def test_booked_calls_reach_the_database_and_the_metrics(yard: Yard, url: 
     await until(counted)
 
 
+async def test_address_of_a_call_reaches_the_database_shortened(yard: Yard, url: str) -> None:
+    gateway = await yard.serve(f'{MODELS}\n[database]\nurl = "{url}"\n')
+    assert (await gateway.chat()).status == 200
+    query = "SELECT address FROM key_addresses"
+    await until(lambda: rows(gateway, query, url=url) == [("127.0.0.0/24",)])
+    await imported(gateway, url=url)
+    [key] = await gateway.command("keys", "list")
+    [used] = await gateway.command("keys", "addresses", key["id"])
+    assert used["address"] == "127.0.0.0/24"
+    [call] = await gateway.charges()
+    assert (await gateway.command("usage", "show", call.request_id))["address"] == "127.0.0.0/24"
+
+
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-5", "operations/history.md#history-1")
 async def test_killed_importer_is_started_again_and_imports_every_line_once(yard: Yard, url: str) -> None:
     gateway = await yard.serve(f'{MODELS}\n[database]\nurl = "{url}"\n')
     async with gateway.session() as session:
-        for start in range(0, 6000, 500):
+        for start in range(0, MANY, 500):
             credits = (session.ledger.credit("test", 1, operation=f"op_{start + n}") for n in range(500))
             await asyncio.gather(*credits)
 
@@ -85,22 +99,23 @@ async def test_killed_importer_is_started_again_and_imports_every_line_once(yard
         return sum(number for (number,) in rows(gateway, "SELECT count(*) FROM ledger_lines", url=url))
 
     killed = set[int]()
-    while len(killed) < 4:
-        pid = await until(lambda: gateway.importer not in killed and gateway.importer, within=60.0)
+    while len(killed) < KILLS:
+        pid = await until(lambda: gateway.importer not in killed and gateway.importer)
         before = count()
-        await until(lambda before=before: count() > min(before, 6000), within=60.0)
+        await until(lambda before=before: count() > min(before, MANY))
         os.kill(pid, signal.SIGKILL)
         killed.add(pid)
         await until(lambda pid=pid: not is_alive(pid))
         assert (await gateway.chat()).status == 200
-    await imported(gateway, url=url, within=30.0)
+    await imported(gateway, url=url)
     expected = await ledger(gateway)
     query = "SELECT total, last_seq FROM import_state WHERE account = 'test'"
     assert rows(gateway, query, url=url) == [(sum(amount for _, amount in expected), len(expected))]
-    assert (await gateway.metrics())["gateway_importer_restarts_total"] == 4
-    assert rows(gateway, "SELECT CAST(sum(calls) AS INTEGER) FROM usage_hourly", url=url) == [(4,)]
+    assert (await gateway.metrics())["gateway_importer_restarts_total"] == KILLS
+    assert rows(gateway, "SELECT CAST(sum(calls) AS INTEGER) FROM usage_hourly", url=url) == [(KILLS,)]
 
 
+@pytest.mark.holds("operations/history.md#history-4")
 async def test_gateway_serves_while_its_database_cannot_be_used(yard: Yard) -> None:
     gateway = yard.make(MODELS + '\n[database]\nurl = "postgresql://127.0.0.1:1/none?user=me&password=secret"\n')
     await gateway.started()
@@ -122,5 +137,5 @@ async def test_expired_sign_ups_are_removed_by_the_first_sweep(yard: Yard) -> No
     with closing(sqlite3.connect(gateway.data_dir / "gateway.db", timeout=10.0)) as connection, connection:
         connection.execute(row, (b"old", "ann@example.com", 1))
         connection.execute(row, (b"new", "bob@example.com", 2**60))
-    os.kill(await until(lambda: gateway.importer, within=60.0), signal.SIGKILL)
-    await until(lambda: rows(gateway, "SELECT email FROM sign_ups") == [("bob@example.com",)], within=30.0)
+    os.kill(await until(lambda: gateway.importer), signal.SIGKILL)
+    await until(lambda: rows(gateway, "SELECT email FROM sign_ups") == [("bob@example.com",)])

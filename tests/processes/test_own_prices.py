@@ -36,7 +36,7 @@ class Calls:
         self._going = False
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds("prices.md#prices-of-accounts-3")
 async def test_own_price_is_charged_by_every_worker_as_soon_as_the_command_has_returned(serve: Serve) -> None:
     gateway = await serve(workers=2)
     calls = Calls(gateway)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from tornado.ioloop import IOLoop
 
-from gateway.accounts.keys import NewKey
+from gateway.accounts.key_record import CreatedKey
 from gateway.api.protocol_errors import ProtocolErrors
 from gateway.api.routes import Application
 from gateway.http_server.limits import ServerLimits
@@ -87,7 +87,7 @@ async def test_body_refused_by_the_transport_is_logged_as_what_the_client_saw(
     _unused_port: tuple[object, int],
     gateway: Gateway,
     lines: list[AccessLine],
-    api_key: NewKey,
+    api_key: CreatedKey,
 ) -> None:
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {api_key.text}\r\n"
     head += "Content-Type: application/json\r\nContent-Length: 500\r\nX-Client-Request-Id: mine\r\n\r\n"

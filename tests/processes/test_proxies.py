@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 import trustme
 
 from gateway.testing import FakeUpstream
@@ -55,6 +56,7 @@ async def with_tls(upstream: FakeUpstream, context: ssl.SSLContext) -> AsyncIter
         yield server.sockets[0].getsockname()[1]
 
 
+@pytest.mark.holds("operations/network.md#http-proxies-1")
 async def test_proxy_of_the_environment_is_used_only_by_providers_configured_for_it(yard: Yard, tmp_path: Path) -> None:
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)

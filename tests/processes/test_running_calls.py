@@ -16,8 +16,9 @@ import pytest
 from gateway.amounts import NANO
 from gateway.ledger import LedgerLine
 from gateway.testing.ports import free_ports
-from tests.polling import until
+from tests.polling import ENDS_WITHIN, until
 from tests.processes.conftest import Yard
+from tests.processes.rolling import two_gateways
 from tests.processes.served import Served
 
 pytestmark = pytest.mark.slow
@@ -38,7 +39,9 @@ def over(port: int, token: str, *words: str) -> Any:
     """The JSON that a command prints over the server."""
     variables = {**os.environ, "GATEWAY_SERVER": f"http://127.0.0.1:{port}", "GATEWAY_TOKEN": token}
     command = [sys.executable, "-m", "gateway", *words, "--json"]
-    return json.loads(subprocess.run(command, env=variables, capture_output=True, check=True, timeout=60).stdout)
+    return json.loads(
+        subprocess.run(command, env=variables, capture_output=True, check=True, timeout=ENDS_WITHIN).stdout
+    )
 
 
 async def charge(gateway: Served, request_id: str) -> LedgerLine | None:
@@ -46,7 +49,7 @@ async def charge(gateway: Served, request_id: str) -> LedgerLine | None:
     return next((line for line in await gateway.charges() if line.request_id == request_id), None)
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds("admin-api.md#running-calls-1", "admin-api.md#running-calls-2")
 async def test_calls_of_all_workers_are_listed_and_one_is_cancelled_and_charged(yard: Yard) -> None:
     [port] = free_ports(1)
     gateway = yard.make(console_port=port, workers=2)
@@ -108,3 +111,28 @@ async def test_calls_of_all_workers_are_listed_and_one_is_cancelled_and_charged(
     by_command, event = [one for one in await gateway.command("audit-trail") if one["action"] == "calls.cancel"]
     assert (by_command["actor"].partition(":")[0], event["actor"].partition(":")[0]) == ("cli", "token")
     assert (event["object"], event["account"]) == (f"call:{first['request_id']}", "test")
+
+
+@pytest.mark.holds("admin-api.md#running-calls-1")
+async def test_calls_of_all_machines_are_listed_by_each_and_one_is_cancelled_from_another(
+    yard: Yard, store_url: str
+) -> None:
+    ports = free_ports(2)
+    one, two = await two_gateways(yard, store_url, console_ports=ports)
+    token = (await one.command("tokens", "create", "ops", "--scopes", "accounts"))["token"]
+    [here], [there] = await one.flowing(1, "endless"), await two.flowing(1, "endless")
+    status, page = await ask(ports[0], "GET", "/calls", token)
+    assert (status, page["silent_workers"], page["silent_machines"]) == (200, 0, 0)
+    assert {call["request_id"] for call in page["data"]} == {here.request_id, there.request_id}
+    assert len({call["machine"] for call in page["data"]}) == 2
+    await until(lambda: (two.data_dir / "console.socket").exists())
+    listed = await two.command("calls", "list")
+    assert [(call["request_id"], call["machine"]) for call in listed] == [
+        (call["request_id"], call["machine"]) for call in page["data"]
+    ]
+    status, cancelled = await ask(ports[0], "POST", f"/calls/{there.request_id}/cancel", token)
+    assert (status, cancelled["request_id"]) == (200, there.request_id)
+    await there.ended()
+    assert "request_cancelled" in there.text
+    assert (await ask(ports[0], "POST", f"/calls/{there.request_id}/cancel", token))[0] == 404
+    here.leave()

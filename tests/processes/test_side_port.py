@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from gateway.metrics import METRICS
@@ -24,6 +25,7 @@ retries = 0
 """
 
 
+@pytest.mark.holds("README.md#operate-it-1", "README.md#operate-it-2")
 async def test_side_port_serves_both_prometheus_formats_and_reports_health_in_booleans(serve: Serve) -> None:
     gateway = await serve()
     assert (await gateway.chat()).status == 200

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from gateway.testing.ports import free_ports
 from tests.polling import until
 from tests.processes.conftest import Yard
 from tests.processes.served import MODELS, Served, install_plugin
@@ -27,6 +28,7 @@ async def refused(gateway: Served) -> str:
     return gateway.text.splitlines()[-1]
 
 
+@pytest.mark.holds("operations/start.md#start-failures-1")
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_port_in_use_is_reported_in_one_line(yard: Yard, workers: int) -> None:
     gateway = yard.make(workers=workers)
@@ -39,6 +41,7 @@ async def test_port_in_use_is_reported_in_one_line(yard: Yard, workers: int) -> 
     assert len(gateway.text.splitlines()) == 1
 
 
+@pytest.mark.holds("operations/start.md#start-failures-1")
 async def test_side_port_in_use_is_reported_in_one_line(yard: Yard) -> None:
     gateway = yard.make()
     with socket.socket() as taken:
@@ -47,6 +50,7 @@ async def test_side_port_in_use_is_reported_in_one_line(yard: Yard) -> None:
         assert f"127.0.0.1:{gateway.side_port}" in await refused(gateway)
 
 
+@pytest.mark.holds("operations/start.md#start-failures-2")
 async def test_data_folder_that_cannot_be_created_is_reported_in_one_line(yard: Yard) -> None:
     gateway = yard.make()
     gateway.data_dir.write_text("a file where the folder should be")
@@ -55,16 +59,19 @@ async def test_data_folder_that_cannot_be_created_is_reported_in_one_line(yard: 
     assert str(gateway.data_dir) in line
 
 
+@pytest.mark.holds("operations/start.md#signals-6", "operations/start.md#start-failures-3")
 async def test_bad_configuration_names_file_and_key(yard: Yard) -> None:
     gateway = yard.make(MODELS + "\n[server2]\nport = 1\n")
     assert f"{gateway.config}: server2: unknown key" in await refused(gateway)
 
 
+@pytest.mark.holds("operations/start.md#start-failures-3")
 async def test_invalid_store_address_is_reported_in_one_line(yard: Yard) -> None:
     gateway = yard.make(store="http://127.0.0.1:1")
     assert (await refused(gateway)).startswith("gateway: ")
 
 
+@pytest.mark.holds("operations/start.md#start-failures-6")
 async def test_plugin_whose_startup_raises_prevents_the_start(yard: Yard) -> None:
     gateway = yard.make(workers=2)
     install_plugin(
@@ -93,6 +100,7 @@ def register_providers(register):
 """
 
 
+@pytest.mark.holds("operations/start.md#start-failures-8")
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
@@ -134,3 +142,13 @@ async def test_plugin_that_raises_in_a_request_is_named_and_affects_no_other(yar
     assert gateway.workers == workers
     assert (await gateway.account()).held == 0
     await gateway.proved()
+
+
+async def test_folder_named_gateway_where_it_is_started_is_not_imported(yard: Yard) -> None:
+    """By no process: workers and helpers are found where the program is installed."""
+    gateway = yard.make(workers=2, console_port=free_ports(1)[0])
+    (gateway.folder / "gateway").mkdir()
+    (gateway.folder / "gateway" / "__init__.py").write_text("raise SystemExit('the wrong gateway')\n")
+    await gateway.started(workers=2)
+    await until(lambda: gateway.importer != 0)
+    assert "the wrong gateway" not in gateway.text

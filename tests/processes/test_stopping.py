@@ -6,11 +6,16 @@ import os
 import signal
 import time
 
+import pytest
+
 from tests.polling import until
 from tests.processes.conftest import Serve, Yard
 from tests.processes.served import children, is_alive, port_is_free
 
 
+@pytest.mark.holds(
+    "README.md#operate-it-3", "operations/start.md#signals-1", "operations/start.md#signals-6", "scaling.md#limits-4"
+)
 async def test_sigterm_finishes_running_streams_and_takes_no_new_connection(serve: Serve) -> None:
     gateway = await serve(workers=2)
     start = (await gateway.account()).balance
@@ -33,6 +38,7 @@ async def test_sigterm_finishes_running_streams_and_takes_no_new_connection(serv
     assert (await gateway.command("audit"))["mismatches"] == []
 
 
+@pytest.mark.holds("operations/start.md#signals-1")
 async def test_drain_timeout_cuts_endless_streams_and_bills_them(serve: Serve) -> None:
     gateway = await serve(drain_timeout=0.5)
     stream = await gateway.stream("endless").flowing()
@@ -50,6 +56,7 @@ async def test_drain_timeout_cuts_endless_streams_and_bills_them(serve: Serve) -
     await gateway.proved()
 
 
+@pytest.mark.holds("operations/start.md#signals-2")
 async def test_second_signal_does_not_wait_for_streams_but_settles_them(serve: Serve) -> None:
     gateway = await serve(drain_timeout=30.0)
     stream = await gateway.stream("endless").flowing()
@@ -65,6 +72,7 @@ async def test_second_signal_does_not_wait_for_streams_but_settles_them(serve: S
     await gateway.proved()
 
 
+@pytest.mark.holds("operations/start.md#signals-5")
 async def test_control_c_reaches_the_whole_group_and_cuts_no_stream(serve: Serve) -> None:
     gateway = await serve()
     streams = await gateway.flowing(4)
@@ -86,6 +94,7 @@ async def test_sigterm_before_the_gateway_is_ready_ends_it(yard: Yard) -> None:
     assert "Traceback" not in gateway.text
 
 
+@pytest.mark.holds("operations.md#operations-1", "operations/processes.md#what-happens-when-a-process-ends-6")
 async def test_killed_supervisor_leaves_no_process_and_the_next_start_has_all_data(serve: Serve) -> None:
     gateway = await serve(workers=2)
     start = (await gateway.account()).balance
@@ -118,6 +127,7 @@ async def test_killed_supervisor_leaves_no_process_and_the_next_start_has_all_da
     await gateway.proved()
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-6")
 async def test_gateway_restarts_at_once_after_its_supervisor_was_killed_under_load(serve: Serve) -> None:
     gateway = await serve()
     running, answered = True, 0

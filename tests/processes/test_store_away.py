@@ -6,6 +6,8 @@ import signal
 import time
 from collections import Counter
 
+import pytest
+
 from gateway.amounts import NANO
 from gateway.store import EmbeddedServer
 from tests.delays import store_is_paused_for
@@ -26,6 +28,7 @@ def is_polite_refusal(answer: Answer) -> bool:
     return True
 
 
+@pytest.mark.holds("README.md#operate-it-3", "operations/processes.md#what-happens-when-a-process-ends-2")
 async def test_killed_store_is_restarted_and_nothing_is_lost(serve: Serve) -> None:
     gateway = await serve(workers=2)
     start = (await gateway.account()).balance
@@ -69,6 +72,11 @@ async def test_killed_store_is_restarted_and_nothing_is_lost(serve: Serve) -> No
     await gateway.proved()
 
 
+@pytest.mark.holds(
+    "operations/processes.md#what-happens-when-a-process-ends-3",
+    "operations/redis.md#a-slow-store-3",
+    "scaling.md#limits-2",
+)
 async def test_calls_to_a_hanging_store_wait_for_its_timeout_once_and_are_settled_when_it_continues(
     serve: Serve,
 ) -> None:
@@ -106,6 +114,7 @@ async def test_calls_to_a_hanging_store_wait_for_its_timeout_once_and_are_settle
     await gateway.proved()
 
 
+@pytest.mark.holds("operations/redis.md#a-slow-store-1")
 async def test_store_that_pauses_for_half_a_second_delays_calls_and_refuses_none(serve: Serve) -> None:
     gateway = await serve(workers=2)
     assert (await gateway.chat()).status == 200
@@ -135,6 +144,7 @@ async def test_store_that_pauses_for_half_a_second_delays_calls_and_refuses_none
     await gateway.proved()
 
 
+@pytest.mark.holds("operations/start.md#start-failures-7")
 async def test_start_waits_for_a_store_that_is_not_available_yet(yard: Yard) -> None:
     server = EmbeddedServer(yard.folder / "elsewhere")
     server.home.prepare()
@@ -156,7 +166,7 @@ async def test_start_waits_for_a_store_that_is_not_available_yet(yard: Yard) -> 
         started = time.monotonic()
         async with gateway.session() as session:
             await session.accounts.create("test", balance=10 * NANO)
-            gateway.api_key = (await session.create_key(session.actor, "test")).text
+            gateway.api_key = (await session.key_service.create(session.actor, "test")).text
         await until(lambda: _served(gateway))
         print(f"store appeared: served {time.monotonic() - started:.2f} s later")
         assert time.monotonic() - started < 2.0

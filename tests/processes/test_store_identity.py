@@ -45,13 +45,14 @@ def with_store(gateway: Served, lines: str, models: str = MODELS) -> None:
     gateway.config.write_text(f'{head}[store]\ndata_dir = "{gateway.data_dir}"\n{lines}\n{models}', encoding="utf-8")
 
 
-# A copy of the whole store at one moment, as a backup of the server is.
-DUMP = """
+# Empty the store and give what it held: a call that settles between a copy and the emptying would be in neither.
+DUMP_AND_EMPTY = """
 local found = {}
 for _, name in ipairs(redis.call('KEYS', '*')) do
     found[#found + 1] = name
     found[#found + 1] = redis.call('DUMP', name)
 end
+redis.call('FLUSHALL')
 return found
 """
 RESTORE = """
@@ -86,7 +87,7 @@ async def unavailable(gateway: Served) -> None:
         assert "the store has lost its identity" in refused.stderr
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds("operations/redis.md#the-stores-identity-1")
 async def test_emptied_store_is_503_and_not_ready_until_it_is_accepted(yard: Yard) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         gateway = await yard.serve(store=f"unix://{server.socket}")
@@ -125,16 +126,16 @@ async def gateway_started_unready(gateway: Served) -> None:
     await until(lambda: is_not_ready(gateway), within=LONG)
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds("operations/redis.md#the-stores-identity-1")
 async def test_settlements_stay_in_the_journal_while_the_store_is_emptied_and_are_booked_when_it_is_restored(
     yard: Yard,
 ) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         gateway = await yard.serve(store=f"unix://{server.socket}")
         start = (await gateway.account()).balance
-        stream = await gateway.stream("slow").flowing()
-        backup = await server_says(server, "EVAL", DUMP, 0)
-        await server_says(server, "FLUSHALL")
+        stream = await gateway.stream("lasting").flowing()
+        backup = await server_says(server, "EVAL", DUMP_AND_EMPTY, 0)
+        assert not stream.whole
         assert (await stream.ended()).status == 200
         await until(lambda: is_not_ready(gateway), within=LONG)
         await server_says(server, "EVAL", RESTORE, 0, *backup)
@@ -149,7 +150,7 @@ async def test_settlements_stay_in_the_journal_while_the_store_is_emptied_and_ar
         await gateway.proved()
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds("operations/redis.md#the-stores-identity-1")
 async def test_wrong_database_number_is_503_and_not_ready(yard: Yard) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         gateway = await yard.serve(store=f"unix://{server.socket}")
@@ -164,7 +165,11 @@ async def test_wrong_database_number_is_503_and_not_ready(yard: Yard) -> None:
         assert (await gateway.chat()).status == 200
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds(
+    "operations/redis.md#the-stores-identity-3",
+    "operations/redis.md#the-stores-identity-6",
+    "operations/start.md#start-failures-5",
+)
 async def test_other_pepper_is_503_and_not_ready_and_commands_that_need_none_work(yard: Yard) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         gateway = await yard.serve(store=f"unix://{server.socket}")
@@ -199,7 +204,7 @@ async def test_other_pepper_is_503_and_not_ready_and_commands_that_need_none_wor
         await gateway.started()
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds("operations/redis.md#the-stores-identity-7")
 async def test_rotated_pepper_keeps_the_keys_valid_and_ends_with_the_new_one(yard: Yard) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         gateway = await yard.serve(store=f"unix://{server.socket}")
@@ -220,7 +225,7 @@ async def test_rotated_pepper_keeps_the_keys_valid_and_ends_with_the_new_one(yar
             assert (await gateway.chat(key=key)).status == 200
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds("operations/redis.md#secrets-of-the-store-1")
 async def test_no_command_line_has_the_url_or_the_password_of_the_store(yard: Yard) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         await server_says(server, "CONFIG", "SET", "requirepass", "s3cret-pass")
@@ -241,7 +246,7 @@ async def test_no_command_line_has_the_url_or_the_password_of_the_store(yard: Ya
         assert "s3cret-pass" not in gateway.text
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds("operations/redis.md#a-full-store-1")
 async def test_full_store_is_not_ready_and_named_and_keys_can_still_be_revoked(yard: Yard) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         gateway = await yard.serve(store=f"unix://{server.socket}")
@@ -257,7 +262,7 @@ async def test_full_store_is_not_ready_and_named_and_keys_can_still_be_revoked(y
         assert (await gateway.chat()).status in (401, 403)
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds("operations/redis.md#the-stores-user-2")
 async def test_user_without_info_is_a_clear_error_and_no_crash(yard: Yard) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         await server_says(server, "ACL", "SETUSER", "clerk", "on", ">s3cret", "~*", "&*", "+@all", "-info")
@@ -272,7 +277,7 @@ async def test_user_without_info_is_a_clear_error_and_no_crash(yard: Yard) -> No
         await until(lambda: is_ready(gateway), within=LONG)
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds("operations/redis.md#redis-for-production-8", "operations/start.md#start-failures-4")
 async def test_store_that_may_lose_money_is_refused_unless_it_is_declared_unsafe(yard: Yard) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         await server_says(server, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
@@ -292,7 +297,7 @@ async def test_store_that_may_lose_money_is_refused_unless_it_is_declared_unsafe
         await gateway.started()
 
 
-@pytest.mark.gen_test(timeout=120)
+@pytest.mark.holds("operations/redis.md#the-stores-identity-4")
 async def test_key_that_was_evicted_is_503_and_not_401(yard: Yard) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         gateway = await yard.serve(store=f"unix://{server.socket}")

@@ -69,7 +69,7 @@ async def refuse_one(gateway: Versioned) -> None:
         await client.delete(*kept)
         await stream.ended()
         path = gateway.data_dir / "journal" / "refused.jsonl"
-        await until(lambda: path.exists() and path.read_text().endswith("\n"), within=60.0)
+        await until(lambda: path.exists() and path.read_text().endswith("\n"))
         for name, content in kept.items():
             if not name.endswith((b":rv", b":rx", b":cc")) and b":cc:" not in name:
                 await client.restore(name, 0, content, replace=True)
@@ -101,7 +101,6 @@ async def old_data(yard: Yard, source: Path, archive: Path) -> tuple[Versioned, 
     return gateway, kept
 
 
-@pytest.mark.gen_test(timeout=120)
 async def test_data_of_the_old_version_is_opened_imported_and_audited_clean(
     yard: Yard, source: Path, tmp_path: Path
 ) -> None:
@@ -116,7 +115,7 @@ async def test_data_of_the_old_version_is_opened_imported_and_audited_clean(
     async def released() -> bool:
         return (await gateway.account()).held == 0
 
-    await until(released, within=60.0)
+    await until(released)
     headers, body = await once(gateway)
     assert (headers.get("Idempotent-Replayed"), body) == ("true", kept)
     lines = await gateway.charges()
@@ -133,7 +132,7 @@ async def test_data_of_the_old_version_is_opened_imported_and_audited_clean(
         report = json.loads(done.stdout)
         return bool(report["history_lines"] == report["lines"] and done.returncode == 0)
 
-    await until(imported, within=60.0)
+    await until(imported)
     in_store = (await gateway.command("audit"))["lines"]
     assert await gateway.command("history", "import-archive", str(archive)) == {"accounts": 2, "lines": 7}
     report = await gateway.command("audit")

@@ -52,7 +52,9 @@ def messages_chat(seen: Seen) -> Reply:
     if seen.path != "/v1/messages":
         return Reply.json({"type": "error", "error": {"type": "not_found_error", "message": seen.path}}, status=404)
     asked = seen.json
-    words = [f"{word} " for word in asked["messages"][-1]["content"][-1]["text"].split()]
+    content = asked["messages"][-1]["content"]
+    last = content if isinstance(content, str) else content[-1].get("text", "no text")
+    words = [f"{word} " for word in last.split()]
     usage = {"input_tokens": len(words) + 3, "output_tokens": len(words)}
     head = {"id": "msg_1", "type": "message", "role": "assistant", "model": asked["model"], "stop_sequence": None}
     if not asked.get("stream"):

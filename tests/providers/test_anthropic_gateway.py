@@ -13,7 +13,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import NewKey
+from gateway.accounts.key_record import CreatedKey
 from gateway.amounts import NANO
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
@@ -63,14 +63,14 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
 
 
 @asynccontextmanager
-async def caller(base_url: str, key: NewKey) -> AsyncIterator[openai.AsyncOpenAI]:
+async def caller(base_url: str, key: CreatedKey) -> AsyncIterator[openai.AsyncOpenAI]:
     address = f"{base_url.replace('localhost', '127.0.0.1')}/v1"
     async with openai.AsyncOpenAI(base_url=address, api_key=key.text, max_retries=0) as client:
         yield client
 
 
 async def test_openai_client_runs_a_tool_loop(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     upstream.enqueue(streamed(*frames("tools")))
     async with caller(base_url, api_key) as client:
@@ -92,7 +92,7 @@ async def test_openai_client_runs_a_tool_loop(
 
 
 async def test_thinking_passes_through_an_openai_client_and_back(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     upstream.enqueue(Reply.json(document("thinking")))
     async with caller(base_url, api_key) as client:
@@ -111,7 +111,7 @@ async def test_thinking_passes_through_an_openai_client_and_back(
 async def test_cache_reads_and_writes_are_billed_at_their_own_prices(
     http_server: HTTPServer,
     base_url: str,
-    api_key: NewKey,
+    api_key: CreatedKey,
     upstream: FakeUpstream,
     accounts: Accounts,
     stream: bool,
@@ -135,7 +135,7 @@ async def test_cache_reads_and_writes_are_billed_at_their_own_prices(
 
 
 async def test_overload_inside_a_stream_is_retried_on_the_next_target(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     upstream.enqueue(streamed(*frames("overloaded")))
     async with caller(base_url, api_key) as client:
@@ -145,7 +145,7 @@ async def test_overload_inside_a_stream_is_retried_on_the_next_target(
 
 
 async def test_error_and_cut_inside_a_stream_reach_the_caller_as_errors(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     for reply in (streamed(*frames("broken")), streamed(*frames("text")[:-1])):
         upstream.enqueue(reply)
@@ -158,7 +158,7 @@ async def test_error_and_cut_inside_a_stream_reach_the_caller_as_errors(
 
 
 async def test_unsupported_fields_are_refused_or_dropped_by_their_class(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     sound: Any = [
         {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}}]}

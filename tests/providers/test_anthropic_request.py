@@ -226,10 +226,10 @@ def test_call_ids_of_other_vendors_are_shortened_equally_in_calls_and_results() 
     assert id == sent[2]["content"][0]["tool_use_id"] and id.replace("_", "").isalnum()
 
 
-@pytest.mark.parametrize("arguments", ["{", "[1]", "null", '"text"', "[" * 5000])
-def test_arguments_that_are_not_an_object_are_refused(arguments: str) -> None:
-    error = refused(messages=[user("a"), called(("c", "clock", arguments)), result("c", "6")])
-    assert (error.code, error.param) == ("invalid_value", "messages[1].tool_calls[0].function.arguments")
+@pytest.mark.parametrize("arguments", ["{", "[1]", "7", "text", "[" * 5000])
+def test_arguments_that_are_not_an_object_are_wrapped(arguments: str) -> None:
+    sent = messages(user("a"), called(("c", "clock", arguments)), result("c", "6"))
+    assert sent[1]["content"][0]["input"] == {"invalid_json": arguments}
 
 
 def test_legacy_functions_become_tools() -> None:
@@ -304,6 +304,7 @@ def test_adaptive_thinking_model_refuses_a_forced_call() -> None:
 # Limits and the form of the answer -----------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("prices.md#what-is-held-3")
 @pytest.mark.parametrize(
     ("fields", "flags", "sent"),
     [

@@ -399,9 +399,10 @@ async def test_event_of_another_dialect_is_invalid(payload: bytes) -> None:
         await chunks_of(streamed(frames("text")[0], frame(headers, payload)))
 
 
-async def test_document_instead_of_a_stream_is_invalid() -> None:
-    with pytest.raises(UpstreamInvalidResponse):
-        await chunks_of(Reply.json(document("text")))
+async def test_document_instead_of_a_stream_is_one_chunk() -> None:
+    whole = await answer_to(Reply.json(document("text")))
+    (chunk,) = await chunks_of(Reply.json(document("text")))
+    assert (chunk.choices[0].delta.content, chunk.usage) == (whole.choices[0].message.content, whole.usage)
 
 
 # Errors ------------------------------------------------------------------------------------------------------------

@@ -232,8 +232,12 @@ async def test_error_inside_a_success_status_is_raised() -> None:
             await chunks_of(reply)
     with pytest.raises(UpstreamRateLimited):
         await answer_to(Reply.json(broken))
-    with pytest.raises(UpstreamInvalidResponse):
-        await chunks_of(Reply.json(document("text")))  # a document where a stream was asked for
+
+
+async def test_document_instead_of_a_stream_is_one_chunk() -> None:
+    whole = await answer_to(Reply.json(document("text")))
+    (chunk,) = await chunks_of(Reply.json(document("text")))
+    assert (chunk.choices[0].delta.content, chunk.usage) == (whole.choices[0].message.content, whole.usage)
 
 
 async def test_the_word_error_in_a_text_is_not_an_error() -> None:
@@ -311,7 +315,8 @@ async def test_some_batches_run_concurrently_and_one_failure_ends_them() -> None
     [
         {"embeddings": {"float": [[0.5]]}},
         {"embeddings": {"float": [[0.5]] * 3}},
-        {"embeddings": {"float": [["0.5"], [0.5]]}},
+        {"embeddings": {"float": [["x"], [0.5]]}},
+        {"embeddings": {"float": [[0.5, None], [0.5, 0.5]]}},
         {"embeddings": {"int8": [[1], [2]]}},
         {"embeddings": {"float": None}},
         {"embeddings": None},

@@ -43,6 +43,7 @@ def test_page_has_the_level_and_the_budget_of_every_effort() -> None:
     }
 
 
+@pytest.mark.holds("prices.md#what-is-held-3")
 @pytest.mark.parametrize(
     ("limit", "budget", "most", "fixed", "sent"),
     [

@@ -291,7 +291,7 @@ async def test_upload_is_never_completely_in_memory() -> None:
 def test_elevenlabs_conforms() -> None:
     options = {"base_url": "{upstream}", "api_key": Secret("literal", KEY), "voice_map": {"alloy": VOICE}}
     passed = check_provider(ElevenLabsProvider, options=options, upstream=FakeUpstream(eleven))
-    assert {"cut_sound_never_looks_whole", "every_format_is_filled", "transcription_silence_times_out"} <= set(passed)
+    assert {"cut_audio_never_looks_whole", "every_format_is_filled", "transcription_silence_times_out"} <= set(passed)
 
 
 def test_elevenlabs_is_built_in() -> None:

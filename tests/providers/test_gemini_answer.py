@@ -160,7 +160,7 @@ async def test_blocked_prompt_is_a_choice_with_a_refusal() -> None:
         b"\xff",
         b'{"candidates":{}}',
         b"[[[[",
-        b'{"candidates":[{"content":{"parts":[{"text":"half"}]}}]}',
+        b'{"candidates":[{"content":{"parts":[]}}]}',
     ],
 )
 async def test_unusable_answer_is_an_invalid_response(body: bytes) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import NewKey
+from gateway.accounts.key_record import CreatedKey
 from gateway.amounts import NANO
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
@@ -90,7 +90,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
 
 
 @asynccontextmanager
-async def caller(base_url: str, key: NewKey) -> AsyncIterator[openai.AsyncOpenAI]:
+async def caller(base_url: str, key: CreatedKey) -> AsyncIterator[openai.AsyncOpenAI]:
     address = f"{base_url.replace('localhost', '127.0.0.1')}/v1"
     async with openai.AsyncOpenAI(base_url=address, api_key=key.text, max_retries=0) as client:
         yield client
@@ -98,7 +98,7 @@ async def caller(base_url: str, key: NewKey) -> AsyncIterator[openai.AsyncOpenAI
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_thought_signature_survives_a_tool_loop_of_an_openai_client(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream, stream: bool
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream, stream: bool
 ) -> None:
     documents = CALL_STREAM[0], CALL_STREAM[1]
     parts = [one["candidates"][0]["content"]["parts"][0] for one in documents]
@@ -126,7 +126,7 @@ async def test_thought_signature_survives_a_tool_loop_of_an_openai_client(
 async def test_thoughts_and_cached_tokens_are_billed_as_google_counts_them(
     http_server: HTTPServer,
     base_url: str,
-    api_key: NewKey,
+    api_key: CreatedKey,
     upstream: FakeUpstream,
     accounts: Accounts,
     stream: bool,
@@ -151,7 +151,7 @@ async def test_thoughts_and_cached_tokens_are_billed_as_google_counts_them(
 
 
 async def test_blocked_prompt_is_a_refusal_and_not_an_error(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     upstream.enqueue(Reply.json(BLOCKED))
     async with caller(base_url, api_key) as client:
@@ -160,7 +160,7 @@ async def test_blocked_prompt_is_a_refusal_and_not_an_error(
 
 
 async def test_key_refused_by_google_is_never_a_401_for_the_caller(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     words = f"API key not valid: {KEY}"
     upstream.answer = lambda seen: Reply.json(
@@ -174,7 +174,7 @@ async def test_key_refused_by_google_is_never_a_401_for_the_caller(
 
 
 async def test_image_url_is_refused_and_nothing_is_sent(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     content: Any = [{"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}]
     async with caller(base_url, api_key) as client:
@@ -186,7 +186,7 @@ async def test_image_url_is_refused_and_nothing_is_sent(
 
 @pytest.mark.parametrize("field", [{"logit_bias": {"1": 5}}, {"web_search_options": {}}])
 async def test_field_unsupported_by_gemini_is_refused(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream, field: dict[str, Any]
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream, field: dict[str, Any]
 ) -> None:
     async with caller(base_url, api_key) as client:
         with pytest.raises(openai.BadRequestError) as caught:
@@ -195,7 +195,7 @@ async def test_field_unsupported_by_gemini_is_refused(
 
 
 async def test_vectors_and_images_reach_an_openai_client(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     async with caller(base_url, api_key) as client:
         vectors = await client.embeddings.create(model="vectors", input=["one", "two"], dimensions=8)
@@ -206,7 +206,7 @@ async def test_vectors_and_images_reach_an_openai_client(
 
 
 async def test_speech_and_transcript_reach_an_openai_client(
-    http_server: HTTPServer, base_url: str, api_key: NewKey, upstream: FakeUpstream
+    http_server: HTTPServer, base_url: str, api_key: CreatedKey, upstream: FakeUpstream
 ) -> None:
     async with caller(base_url, api_key) as client:
         voice = await client.audio.speech.create(model="speaker", input="Hi.", voice="alloy", response_format="wav")

@@ -277,11 +277,10 @@ async def test_legacy_functions_are_tools() -> None:
     assert body["toolConfig"]["functionCallingConfig"]["allowedFunctionNames"] == ["f"]
 
 
-@pytest.mark.parametrize("arguments", ["{", "[]", "null", "4"])
-async def test_arguments_that_are_not_an_object_are_refused_by_their_path(arguments: str) -> None:
-    with pytest.raises(InvalidValue) as caught:
-        await sent(chat_request(USER, called(call("a", "f", arguments)), result("a", "x")))
-    assert caught.value.param == "messages[1].tool_calls[0].function.arguments"
+@pytest.mark.parametrize("arguments", ["{", "[]", "4"])
+async def test_arguments_that_are_not_an_object_are_wrapped(arguments: str) -> None:
+    body = await sent(chat_request(USER, called(call("a", "f", arguments)), result("a", "x")))
+    assert body["contents"][1]["parts"][0]["functionCall"]["args"] == {"invalid_json": arguments}
 
 
 # Thought signatures ------------------------------------------------------------------------------------------------

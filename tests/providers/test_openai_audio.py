@@ -187,10 +187,10 @@ async def test_segments_and_probabilities_are_passed_on(provider: OpenAIProvider
     ("reply", "kind"),
     [
         (stream({"type": "transcript.text.delta", "delta": "I"}), UpstreamTruncated),
-        (stream({"type": "transcript.text.delta", "delta": "I"}, done=True), UpstreamTruncated),
+        (stream({"type": "other"}, done=True), UpstreamTruncated),
         (stream({"error": {"message": "overloaded"}}), UpstreamOverloaded),
         (stream(b"data: nonsense\n\n"), UpstreamInvalidResponse),
-        (stream({"type": "transcript.text.segment", "start": "x"}), UpstreamInvalidResponse),
+        (stream({"type": "transcript.text.segment", "start": "x"}), UpstreamTruncated),
         (Reply.json({"text": None}), UpstreamInvalidResponse),
     ],
 )

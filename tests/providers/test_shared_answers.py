@@ -7,7 +7,7 @@ from msgspec import UNSET
 from gateway import ChatCompletion, ChatMessage, Choice, FunctionCall, ImageUsage, ToolCall
 from gateway.schemas.images import TokenKinds
 from gateway_providers._shared.image_usage import add_usage
-from gateway_providers._shared.whole_chunk import chunk_of
+from gateway_providers._shared.whole_stream import chunk_of
 
 
 def test_usage_of_two_images_is_the_sum_of_all_counts() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tornado.ioloop import IOLoop
 
 from gateway.accounts.accounts import Accounts
-from gateway.accounts.keys import NewKey
+from gateway.accounts.key_record import CreatedKey
 from gateway.amounts import NANO
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
@@ -68,13 +68,13 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
 
 
 @asynccontextmanager
-async def caller(base_url: str, key: NewKey) -> AsyncIterator[openai.AsyncOpenAI]:
+async def caller(base_url: str, key: CreatedKey) -> AsyncIterator[openai.AsyncOpenAI]:
     address = f"{base_url.replace('localhost', '127.0.0.1')}/v1"
     async with openai.AsyncOpenAI(base_url=address, api_key=key.text, max_retries=0) as client:
         yield client
 
 
-async def until_charged(accounts: Accounts, key: NewKey, before: int, cost: int) -> None:
+async def until_charged(accounts: Accounts, key: CreatedKey, before: int, cost: int) -> None:
     async def is_charged() -> bool:
         return before - (await accounts.show(key.account)).balance == cost
 
@@ -83,7 +83,7 @@ async def until_charged(accounts: Accounts, key: NewKey, before: int, cost: int)
 
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_speech_is_synthesized_and_charged_by_the_character(
-    vendor: str, http_server: HTTPServer, base_url: str, api_key: NewKey, accounts: Accounts
+    vendor: str, http_server: HTTPServer, base_url: str, api_key: CreatedKey, accounts: Accounts
 ) -> None:
     before = (await accounts.show(api_key.account)).balance
     async with caller(base_url, api_key) as client:
@@ -99,7 +99,7 @@ async def test_speech_is_synthesized_and_charged_by_the_character(
 
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_audio_is_transcribed_and_charged_by_the_second(
-    vendor: str, http_server: HTTPServer, base_url: str, api_key: NewKey, accounts: Accounts
+    vendor: str, http_server: HTTPServer, base_url: str, api_key: CreatedKey, accounts: Accounts
 ) -> None:
     before = (await accounts.show(api_key.account)).balance
     sound = ("morning.wav", RecordedSilence(2.75).data, "audio/wav")
@@ -134,7 +134,7 @@ async def test_unsupported_request_to_a_vendor_is_refused_and_costs_nothing(
     param: str,
     http_server: HTTPServer,
     base_url: str,
-    api_key: NewKey,
+    api_key: CreatedKey,
     accounts: Accounts,
     upstream: FakeUpstream,
 ) -> None:

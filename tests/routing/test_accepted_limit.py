@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.routing.accepted_limit import KEPT, AcceptedLimit
 
 
@@ -25,6 +27,7 @@ def test_limit_as_long_as_the_window_is_not_sent():
     assert limits.limit(8191) == 8191
 
 
+@pytest.mark.holds("prices.md#what-is-held-9")
 def test_all_is_forgotten_an_hour_after_the_first_refusal():
     limits = AcceptedLimit()
     limits.learn(tokens=4096, now=10.0)

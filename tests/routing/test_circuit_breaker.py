@@ -51,7 +51,7 @@ def test_five_failures_in_a_row_open_the_circuit_and_four_do_not(chain: Chain) -
     assert not chain.target.ready(0.0)
     assert not chain.target.ready(OPEN_FOR - 0.1)
     assert chain.other.ready(0.0), "another model of the same credential is none of its business"
-    assert chain.told == [("p#0/m", "failures")]
+    assert chain.told == [("p#1/m", "failures")]
 
 
 def test_a_success_between_failures_resets_the_count(chain: Chain) -> None:
@@ -86,9 +86,10 @@ def test_one_call_probes_an_open_circuit_and_its_success_closes_it(chain: Chain)
     assert not chain.target.ready(OPEN_FOR + 1), "a second call waits for the probe"
     chain.target.succeeded(OPEN_FOR + 2, 0.1)
     assert chain.target.ready(OPEN_FOR + 2)
-    assert chain.told[-1] == ("p#0/m", None)
+    assert chain.told[-1] == ("p#1/m", None)
 
 
+@pytest.mark.holds("routing.md#health-2")
 def test_success_of_a_call_that_began_before_the_probe_was_asked_for_leaves_the_circuit_open(chain: Chain) -> None:
     chain.target.enter(0.0)  # a slow call, before the failures
     chain.fail(IN_A_ROW, now=1.0)
@@ -148,7 +149,7 @@ def test_a_refused_credential_disables_all_its_models_for_a_minute_and_longer_ea
     chain.fail(1, error=UpstreamAuthError())
     assert not chain.other.ready(59.0)
     assert chain.other.ready(60.0)
-    assert chain.told == [("p#0", "credential")]
+    assert chain.told == [("p#1", "credential")]
     chain.other.enter(60.0)
     chain.other.failed(UpstreamAuthError(), 61.0)
     assert not chain.target.ready(180.0)
@@ -158,7 +159,7 @@ def test_a_refused_credential_disables_all_its_models_for_a_minute_and_longer_ea
 def test_credential_without_credit_is_not_used_again(chain: Chain) -> None:
     chain.fail(1, error=UpstreamOverloaded(code="service_unavailable"))
     assert not chain.other.ready(1.0)
-    assert chain.told == [("p#0", "credit")]
+    assert chain.told == [("p#1", "credit")]
 
 
 def test_an_overload_counts_as_a_failure_of_the_target_alone(chain: Chain) -> None:
@@ -177,7 +178,7 @@ def test_a_plugin_that_keeps_raising_is_quarantined_for_the_model_and_returns_af
         chain.target.failed(ProviderFailed(), 0.0, account=f"a{number}", of_plugin=True)
     assert not chain.target.ready(29.0)
     assert chain.other.ready(0.0), "the other models of the provider"
-    assert chain.told == [("p#0/m", "plugin")]
+    assert chain.told == [("p#1/m", "plugin")]
     assert chain.target.ready(30.0)
     chain.target.enter(30.0)
     assert not chain.target.ready(31.0), "one call probes"
@@ -217,7 +218,7 @@ def test_calls_in_flight_when_the_circuit_opens_do_not_extend_its_open_time(chai
     chain.fail(IN_A_ROW)
     chain.fail(20, now=1.0)  # they had entered before, and end now
     assert chain.target.ready(OPEN_FOR)
-    assert chain.told == [("p#0/m", "failures")]
+    assert chain.told == [("p#1/m", "failures")]
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ async def test_a_reload_that_removes_an_open_target_removes_it_from_the_gauge(wo
     assert not worker.health.all_closed
     worker.health.keep([CircuitKey("p", 0, "other")])
     assert worker.health.all_closed
-    assert 'gateway_targets_open{cause="failures",credential="0",model="m",provider="p"} 0.0' in worker.exposition()
+    assert 'gateway_targets_open{cause="failures",credential="1",model="m",provider="p"} 0.0' in worker.exposition()
     assert CircuitKey("p", 0, "m") not in {circuit.key for circuit in worker.health.all()}
 
 
@@ -135,3 +135,11 @@ async def test_a_probe_that_fails_on_another_worker_doubles_the_local_open_time(
     circuit.enter(now)
     circuit.failed(UpstreamUnreachable(), now)
     assert circuit.until - now == pytest.approx(120, abs=5)
+
+
+@pytest.mark.holds("routing.md#credentials-1")
+def test_credentials_count_from_1_where_they_are_shown_and_from_0_in_the_store() -> None:
+    key = CircuitKey("p", 0, "m", "chat")
+    assert (str(key), str(CircuitKey("p", 1)), str(CircuitKey("p"))) == ("p#1/m (chat)", "p#2", "p")
+    event = CircuitEvent("w", "p", 0, "m", "failures", capability="chat", machine="here")
+    assert event.field == "p#0/m (chat)@here", "a release before finds it"

@@ -237,7 +237,7 @@ async def test_open_target_is_skipped_and_the_error_gives_the_time_of_the_first_
         stage.options()
     assert caught.value.retry_after is not None
     assert 25 < caught.value.retry_after <= 30
-    assert 'gateway_targets_open{cause="failures",credential="0",model="m",provider="a"} 1.0' in stage.exposition()
+    assert 'gateway_targets_open{cause="failures",credential="1",model="m",provider="a"} 1.0' in stage.exposition()
 
 
 async def test_rate_limit_on_every_target_gives_a_429() -> None:

@@ -38,6 +38,7 @@ NAMES = {
 }
 
 
+@pytest.mark.holds("prices.md#what-is-held-4")
 @pytest.mark.parametrize(("name", "expected"), NAMES.items())
 def test_name_of_the_upstream_model_decides_without_a_setting(name, expected):
     assert may_reason(name) is expected
@@ -45,6 +46,7 @@ def test_name_of_the_upstream_model_decides_without_a_setting(name, expected):
     assert HiddenReasoning(None, name).expected("none") is False
 
 
+@pytest.mark.holds("prices.md#what-is-held-4")
 @pytest.mark.parametrize("setting", [True, False])
 @pytest.mark.parametrize("effort", [None, "none", "high"])
 def test_setting_decides_whatever_the_name_and_the_effort(setting, effort):
@@ -57,6 +59,7 @@ def test_effort_makes_a_model_reason_that_does_so_if_asked():
     assert HiddenReasoning(None, "gpt-4o").expected("low") is False
 
 
+@pytest.mark.holds("prices.md#what-is-held-4")
 def test_target_that_charged_hidden_reasoning_is_expected_to_do_so_again_and_logged_once(caplog):
     caplog.set_level(logging.WARNING)
     target = Target(provider="up", model="new-model", public_model="m")
@@ -71,6 +74,7 @@ def test_target_that_charged_hidden_reasoning_is_expected_to_do_so_again_and_log
     assert 'reasoning = true for "m"' in line.replace("`", "")
 
 
+@pytest.mark.holds("prices.md#what-is-held-4")
 def test_target_that_reasoned_in_spite_of_the_effort_none_is_expected_to_do_so_again(caplog):
     caplog.set_level(logging.WARNING)
     reasoning = HiddenReasoning(None, "gpt-5")
@@ -95,6 +99,7 @@ def test_setting_is_not_changed_by_what_a_target_charged(caplog):
     assert caplog.messages == []
 
 
+@pytest.mark.holds("prices.md#what-is-held-4")
 @pytest.mark.parametrize(
     ("fields", "effort"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pytest
+
 from gateway.errors import UpstreamError, UpstreamUnreachable
 from gateway.http_client.send_state import SendState, track
 from gateway.routing.failure_count import REMEMBERED, WINDOW_SECONDS
@@ -27,6 +29,7 @@ def test_account_that_is_alone_gets_the_whole_budget() -> None:
     assert spent(budget, "acme") == 10
 
 
+@pytest.mark.holds("routing.md#attempts-1")
 def test_account_beside_others_gets_half_of_the_burst_and_half_of_what_the_calls_earn() -> None:
     budget = RetryBudget()
     assert spent(budget, "hostile", is_shared=True) == BURST / 2
@@ -60,6 +63,7 @@ def test_accounts_of_a_budget_are_bounded() -> None:
     assert len(budget._accounts) == REMEMBERED
 
 
+@pytest.mark.holds("routing.md#attempts-1")
 async def test_failing_calls_of_one_account_leave_the_fallback_to_the_others() -> None:
     stage = Stage(targets=[{"provider": "a"}], fallbacks=["large"])
 

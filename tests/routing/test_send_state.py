@@ -78,6 +78,7 @@ async def test_hedged_request_is_not_sent_while_both_connect() -> None:
     assert not (await leave(stage, lambda _: connecting(), lambda: len(stage.tried) == 2)).sent
 
 
+@pytest.mark.holds("prices.md#leaving-early-10")
 @pytest.mark.parametrize("after", ["silence", "failure", "refusal"])
 async def test_no_hedge_retry_or_adapted_request_starts_after_the_caller_has_left(after: str) -> None:
     stage = Stage(**({"hedge_after": 0.05} if after == "silence" else {}))

@@ -71,6 +71,7 @@ async def all_delivered(sender: Worker, *others: Worker) -> None:
     await until(lambda: all(worker.last.cause == "limited" for worker in others))
 
 
+@pytest.mark.holds("routing.md#health-3")
 async def test_failures_close_a_target_on_the_same_machine_only(workers: list[Worker]) -> None:
     one, sibling, elsewhere = workers
     one.fail(UpstreamUnreachable())
@@ -78,6 +79,7 @@ async def test_failures_close_a_target_on_the_same_machine_only(workers: list[Wo
     assert (sibling.target.cause, elsewhere.target.cause) == ("failures", None)
 
 
+@pytest.mark.holds("routing.md#health-4")
 async def test_requested_probe_lets_the_next_call_of_each_worker_try_an_open_target(
     workers: list[Worker], store: Store
 ) -> None:
@@ -149,6 +151,116 @@ async def test_a_worker_that_starts_removes_what_machines_that_are_gone_have_lef
         await store.client.hset(HASH, event.field, msgspec.json.encode(event))
     async with late(store, "there"):
         assert await read_circuit_events(store) == [fresh]
+
+
+# A worker that ends ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_starts_keeps_what_is_reported_again_while_it_removes_old_reports(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = CircuitEvent("gone", "p", 0, "m", "failures", 30.0, time.time() - EXPIRES_AFTER - 60.0, "chat", "elsewhere")
+    text = msgspec.json.encode(old)
+    again = text.replace(b"gone", b"here")
+    await store.client.hset(HASH, old.field, text)
+    read = circuit_sync._read_shared
+
+    async def read_before_another_report(store: Store) -> Any:
+        shared = await read(store)
+        await store.client.hset(HASH, old.field, again)
+        return shared
+
+    monkeypatch.setattr(circuit_sync, "_read_shared", read_before_another_report)
+    worker = Worker(store, "here")
+    worker.sync.start()
+    await until(lambda: worker.sync.listening)
+    await worker.sync.close()
+    assert await store.client.hget(HASH, old.field) == again
+
+
+@pytest.fixture
+def short_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit_sync, "LEASE", 2.0)
+    monkeypatch.setattr(circuit_sync, "RENEW_EVERY", 0.3)
+
+
+def kill(worker: Worker) -> None:
+    """End the worker as SIGKILL does: it says nothing more."""
+    worker.health.on_event = None
+    for task in worker.sync._tasks:
+        task.cancel()
+
+
+async def open_models(store: Store) -> set[str]:
+    return {event.key.model for event in await read_circuit_events(store)}
+
+
+@pytest.mark.holds("routing.md#health-5")
+async def test_what_a_killed_worker_reported_ends_with_its_lease_and_that_of_others_stays(
+    short_leases: None, workers: list[Worker], store: Store
+) -> None:
+    elsewhere = workers[2]
+    async with late(store, "here") as killed:
+        killed.fail(UpstreamUnreachable(), killed.health.circuit("p", 0, "of the killed", "chat"))
+        elsewhere.fail(UpstreamUnreachable(), elsewhere.health.circuit("p", 0, "of another", "chat"))
+
+        async def both() -> bool:
+            return await open_models(store) == {"of the killed", "of another"}
+
+        await until(both)
+        kill(killed)
+        assert await both(), "the lease has not ended"
+
+        async def ended() -> bool:
+            return await open_models(store) == {"of another"}
+
+        await until(ended)
+        killed.sync._reported.clear()
+    async with late(store, "here") as started:
+        assert started.health.circuit("p", 0, "of the killed", "chat").cause is None
+    assert {name.decode() for name in await store.client.hkeys(HASH)} == {
+        "p#0/of another (chat)@there",
+        f"lease:{elsewhere.sync._me}",
+    }
+
+
+@pytest.mark.holds("routing.md#health-5")
+async def test_open_circuit_that_gets_no_call_stays_known_while_its_worker_runs(
+    short_leases: None, workers: list[Worker], store: Store
+) -> None:
+    one = workers[0]
+    one.fail(UpstreamUnreachable())
+
+    async def known() -> bool:
+        return await open_models(store) == {"m"}
+
+    await until(known)
+    lease = f"lease:{one.sync._me}"
+    first = int(await store.client.hget(HASH, lease) or 0)
+
+    async def past_the_first_lease() -> bool:
+        assert await known()
+        seconds, _ = await store.client.time()
+        return seconds * 1000 > first + 1000
+
+    await until(past_the_first_lease)
+    (event,) = await read_circuit_events(store)
+    assert await request_probe(store, {CircuitKey("p", 0, "m")}) == [event]
+    await until(lambda: one.target.ready(time.monotonic()))
+    (event,) = await read_circuit_events(store)
+    assert (event.is_due, event.worker) == (True, one.sync._me), "a request for a probe ends with the same lease"
+
+
+@pytest.mark.holds("routing.md#health-5")
+async def test_what_a_worker_reported_ends_at_once_when_it_stops(workers: list[Worker], store: Store) -> None:
+    async with late(store, "here") as stopping:
+        stopping.fail(UpstreamUnreachable())
+
+        async def known() -> bool:
+            return await open_models(store) == {"m"}
+
+        await until(known)
+    assert await read_circuit_events(store) == []
 
 
 @asynccontextmanager

@@ -11,13 +11,13 @@ from msgspec import structs
 from gateway.accounts.pepper import load_pepper
 from gateway.admin.actor import command_line
 from gateway.admin.outbox import AuditOutbox
-from gateway.admin.services import AdminServices
 from gateway.amounts import NANO
 from gateway.config.loader import demo_settings
 from gateway.config.settings import Settings
 from gateway.ledger.refusal_counts import HOUR, STREAM, read_batches
 from gateway.runtime.demo import announce
-from gateway.runtime.demo_site import OPERATOR, furnish
+from gateway.runtime.demo_site import OPERATOR, fill_demo
+from gateway.services.services import AdminServices
 from gateway.store import Store
 
 ROOT = command_line("root")
@@ -45,7 +45,7 @@ async def printed(settings: Settings, world: Any, capsys: pytest.CaptureFixture[
 async def test_account_of_an_older_demo_stays_as_it_is_beside_the_second_one(world: Any, settings: Settings) -> None:
     async with world() as w:
         await w.accounts.create("demo", balance=7 * NANO)
-        await furnish(settings, w.store)
+        await fill_demo(settings, w.store)
         assert [line.kind async for line in w.ledger.lines("demo")] == ["open"]
         assert (await w.accounts.show("demo")).balance == 7 * NANO
         partner = [line async for line in w.ledger.lines("demo-partner")]
@@ -57,7 +57,7 @@ async def test_account_of_an_older_demo_stays_as_it_is_beside_the_second_one(wor
 
 async def test_calls_of_two_attempts_have_what_each_answered(world: Any, settings: Settings) -> None:
     async with world() as w:
-        await furnish(settings, w.store)
+        await fill_demo(settings, w.store)
         lines = [line async for line in w.ledger.lines("demo-partner") if line.kind == "use"]
         twice = [line for line in lines if line.meta["attempts"] == 2]
         assert {len(line.meta["answers"]) for line in twice} == {2}
@@ -70,9 +70,10 @@ async def test_calls_of_two_attempts_have_what_each_answered(world: Any, setting
         assert not any("answers" in line.meta for line in lines if line.meta["attempts"] == 1)
 
 
+@pytest.mark.holds("console.md#the-demo-1")
 async def test_refused_requests_are_those_that_limits_and_balances_refuse(world: Any, settings: Settings) -> None:
     async with world() as w:
-        await furnish(settings, w.store)
+        await fill_demo(settings, w.store)
         labels = await refused(w.store)
         by_account = {name: {label[4] for label in labels if label[1] == name} for name in ("demo", "demo-partner")}
         assert by_account == {
@@ -100,11 +101,12 @@ async def test_refused_requests_are_those_that_limits_and_balances_refuse(world:
         assert failed <= {"upstream_timeout", "upstream_error", "slow_down"}
 
 
+@pytest.mark.holds("console.md#the-demo-1")
 async def test_own_price_is_charged_in_the_last_days_and_is_set_as_an_operator_sets_it(
     world: Any, settings: Settings
 ) -> None:
     async with world() as w:
-        await furnish(settings, w.store)
+        await fill_demo(settings, w.store)
         own = {"fake-writer": {"input": "1.5", "output": "5"}}
         assert (await w.accounts.show("demo-partner")).prices == own
         assert (await w.accounts.show("demo")).prices == {}
@@ -121,12 +123,12 @@ async def test_own_price_is_charged_in_the_last_days_and_is_set_as_an_operator_s
 
 async def test_second_start_adds_no_calls_and_gives_missing_memberships_back(world: Any, settings: Settings) -> None:
     async with world() as w:
-        first = await furnish(settings, w.store)
+        first = await fill_demo(settings, w.store)
         before = await w.dump()
         services = AdminServices(settings, w.store)
         people = await services.people()
         await people.memberships.remove(ROOT, first.user.id, "demo")
-        second = await furnish(settings, w.store)
+        second = await fill_demo(settings, w.store)
         assert second.user.accounts == {"demo": "owner", "demo-partner": "owner"} and second.token != first.token
         after = await w.dump()
         ledgers = [name for name in before if name.endswith(b":lg")]

@@ -9,6 +9,7 @@ import pytest
 from gateway.runtime.descriptors import RESERVED, descriptor_limit, raise_limit, shares
 
 
+@pytest.mark.holds("operations/network.md#connections-1")
 @pytest.mark.parametrize("limit", [256, 1024, 20_000, 1 << 20])
 def test_clients_never_take_the_descriptors_of_upstreams_and_the_store(limit: int) -> None:
     ours = shares(limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 import threading
@@ -10,7 +11,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.runtime.interpreter import NICENESS, SWITCH_AFTER, background_executor, switch_threads_often
+from gateway.runtime.interpreter import (
+    NICENESS,
+    SWITCH_AFTER,
+    background_executor,
+    switch_threads_often,
+    without_collections,
+)
 
 
 @pytest.fixture
@@ -34,3 +41,34 @@ async def test_background_threads_have_a_lower_priority_than_the_event_loop() ->
         niceness = await asyncio.to_thread(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
     assert niceness == max(own, NICENESS)
     assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own
+
+
+@pytest.fixture
+def unfrozen() -> Iterator[None]:
+    """What is left out of collections is in them again afterwards."""
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("unfrozen")
+def test_objects_made_without_collections_are_in_no_later_one_and_are_freed_with_their_last_reference() -> None:
+    assert gc.isenabled()
+    collections: list[str] = []
+    gc.callbacks.append(lambda phase, info: collections.append(phase))
+    with without_collections():
+        assert not gc.isenabled()
+        made = [[number] for number in range(10 * gc.get_threshold()[0])]
+    assert collections == []
+    gc.callbacks.pop()
+    assert gc.isenabled()
+    frozen = gc.get_freeze_count()
+    assert frozen >= len(made)
+    del made
+    assert gc.get_freeze_count() < frozen
+
+
+@pytest.mark.usefixtures("unfrozen")
+def test_collections_go_on_after_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), without_collections():
+        _ = 1 // 0
+    assert gc.isenabled()

@@ -41,6 +41,7 @@ async def lowered(*, own_session: bool) -> tuple[int, str]:
         await process.wait()
 
 
+@pytest.mark.holds("operations/history.md#history-3")
 @grouped
 async def test_niceness_is_that_of_the_sessions_group_too() -> None:
     assert await lowered(own_session=True) == (added(7), "7")

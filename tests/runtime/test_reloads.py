@@ -65,6 +65,7 @@ async def test_refusal_of_a_configuration_that_was_replaced_changes_nothing(tmp_
     assert list(file.reloads.settings.models) == ["c"]
 
 
+@pytest.mark.holds("operations/start.md#reload-1")
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
 async def test_two_refused_configurations_lead_back_to_the_one_before_both(
     tmp_path: Path, order: tuple[int, int]
@@ -209,4 +210,23 @@ async def test_console_applies_the_last_reload_that_arrived_while_it_started(mon
         configuration = Configuration("gateway.toml", TEXT.format(name=name).encode(), demo=False)
         console._receive(Message("reload", msgspec.msgpack.encode(configuration)))
     console._begin(cast(Any, Services()))
+    await until(lambda: used)
+    await asyncio.gather(*console._tasks)
     assert used == ["c"]
+
+
+async def test_reload_names_each_changed_limit_that_takes_a_restart_and_applies_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = File(tmp_path / "gateway.toml")
+    file.begin()
+    file.path.write_text(
+        "[server]\nport = 8085\nproxy_protocol = true\ntrusted_proxies = ['10.0.0.1']\ntags = ['team']\n"
+        "[server.limits]\nheader_timeout = 3\ncommit_after = 4\nspool_dir = 'up'\nmax_memory = 99\nmax_loop_lag = 2\n"
+        "[log]\nform = 'text'\naccess = false\n" + TEXT.format(name="a")
+    )
+    await file.reloads.run(force=False)
+    named = [record.getMessage().split(" ")[0] for record in caplog.records if "takes a restart" in record.getMessage()]
+    limits = ["server.limits.header_timeout", "server.limits.spool_dir", "server.limits.commit_after"]
+    assert named == ["server.port", "server.proxy_protocol", *limits, "log.form"]
+    assert file.reloads.settings.server.limits.max_memory == 99

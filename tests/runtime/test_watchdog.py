@@ -114,6 +114,7 @@ async def test_a_provider_that_keeps_holding_the_loop_is_quarantined(
     assert "up is not called for 30 s: the provider plugin's own code keeps failing" in caplog.text
 
 
+@pytest.mark.holds("scaling.md#limits-1")
 async def test_an_overloaded_worker_refuses_before_it_authenticates(gateway: Gateway, client: Client) -> None:
     gateway.overload.close()  # its next beat would find that nothing is late
     gateway.overload.high = True
@@ -137,6 +138,7 @@ async def pressed(overload: OverloadMonitor, load: Callable[[], None]) -> None:
         overload.close()
 
 
+@pytest.mark.holds("scaling.md#limits-1")
 async def test_lasting_lag_is_overload_and_ends_again() -> None:
     overload = OverloadMonitor(max_lag=0.05, max_memory=0)
     await pressed(overload, lambda: loop_is_held_for(0.15))

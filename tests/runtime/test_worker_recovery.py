@@ -63,6 +63,7 @@ async def test_calls_of_dead_workers_are_charged_at_once_and_those_of_running_wo
             living.close()
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-7")
 async def test_calls_of_dead_workers_are_charged_at_their_checkpoint_when_their_leases_expire(
     world: OpenWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

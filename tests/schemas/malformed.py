@@ -204,7 +204,6 @@ CONTRADICTIONS: list[dict[str, Any]] = [
     {"stream": None},
     {"max_completion_tokens": 17},
     {"top_logprobs": 3},
-    {"stop": []},
     {"stop": ["a", "b", "c", "d", "e"]},
     {"stop": ["a", ""]},
     {"modalities": ["text", "audio"]},

@@ -16,7 +16,7 @@ import aiohttp
 from msgspec import structs
 
 from gateway.testing import FakeUpstream, Reply
-from gateway.testing.openai_dialect import SOUNDS, openai_dialect
+from gateway.testing.openai_dialect import AUDIO, openai_dialect
 from gateway.testing.reply import Seen
 from tests.chaos.traffic import CHUNK
 from tests.processes.served import Served
@@ -205,5 +205,5 @@ class Mixture:
                 body = {"model": "speech", "voice": "alloy", "input": SPEECH}
                 return "/audio/speech", {"json": body}
         form = aiohttp.FormData({"model": "transcription"})
-        form.add_field("file", SOUNDS["wav"], filename="second.wav", content_type="audio/wav")
+        form.add_field("file", AUDIO["wav"], filename="second.wav", content_type="audio/wav")
         return "/audio/transcriptions", {"data": form}

@@ -148,6 +148,7 @@ async def wrongly_billed(gateway: Served, truth: Truth, mixture: Mixture) -> dic
     return wrong | {f"{request_id}, nobody's call": (paid, 0) for request_id, paid in ledger.items() if paid}
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-8")
 @pytest.mark.gen_test(timeout=MINUTES * 60 + 300)
 async def test_memory_does_not_grow_and_every_unit_is_billed_under_mixed_load(
     yard: Yard, upstream: FakeUpstream

@@ -10,15 +10,15 @@ from gateway.config.secret import SecretError
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
 from gateway.store import StoreSetupError
-from gateway.store.address import ClusterAddress, SentinelAddress
+from gateway.store.address import ClusterAddress, RedisAddress, SentinelAddress
 from gateway.store.configured import configured_address
-from gateway.store.redis_address import RedisAddress
 
 
 def settings(tmp_path: Path, **store: Any) -> Settings:
     return parse({"store": store}, file=str(tmp_path / "gateway.toml"))
 
 
+@pytest.mark.holds("operations/redis.md#secrets-of-the-store-1")
 def test_url_and_passwords_come_from_variables_and_files(tmp_path, monkeypatch):
     (tmp_path / "url").write_text("redis+sentinel://clerk@one,two/SERVICE/3\n")
     monkeypatch.setenv("STORE_PASSWORD", "p@ss/word")

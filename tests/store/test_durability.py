@@ -25,28 +25,35 @@ async def asked(store: Store) -> int:
     return stats.get("cmdstat_waitaof", {"calls": 0})["calls"]
 
 
+@pytest.mark.holds(
+    "operations/redis.md#durability-of-commands-1",
+    "operations/redis.md#durability-of-commands-2",
+    "operations/redis.md#durability-of-commands-3",
+)
 async def test_write_is_on_the_disk_before_the_command_returns(redis_server):
     store = await Store.open(redis_server)
     try:
         before = await asked(store)
         await store.link("").call("SET", "here", 1)
-        assert await store.doubts() == []
+        assert await store.unconfirmed() == []
         assert await asked(store) == before + 1
     finally:
         await store.close()
 
 
+@pytest.mark.holds("operations/redis.md#durability-of-commands-6")
 async def test_server_without_an_append_only_file_is_trusted(redis_server):
     store = await Store.open(redis_server)
     try:
         await store.client.config_set("appendonly", "no")
         await store.link("").call("SET", "here", 1)
-        assert await store.doubts() == []
+        assert await store.unconfirmed() == []
     finally:
         await store.client.config_set("appendonly", "yes")
         await store.close()
 
 
+@pytest.mark.holds("operations/redis.md#durability-of-commands-4")
 async def test_durability_is_in_doubt_if_the_server_died_after_the_write_even_if_it_is_back(tmp_path):
     server = EmbeddedServer(tmp_path)
     await server.start()
@@ -59,12 +66,13 @@ async def test_durability_is_in_doubt_if_the_server_died_after_the_write_even_if
         await server.stop()
         await server.start()
         await until(store.whole)
-        assert await store.doubts() == [f"the connection to unix://{server.socket} was lost right afterwards"]
+        assert await store.unconfirmed() == [f"the connection to unix://{server.socket} was lost right afterwards"]
     finally:
         await store.close()
         await server.stop()
 
 
+@pytest.mark.holds("operations/redis.md#durability-of-commands-2")
 async def test_file_of_the_embedded_server_is_synced_whatever_the_server_reports(tmp_path, monkeypatch):
     server = EmbeddedServer(tmp_path)
     await server.start()
@@ -107,13 +115,14 @@ def test_only_commands_that_write_wait_for_the_disk(terminal: Terminal, valkey: 
         assert on_store(valkey, asked) - before == (command in WRITING), command
 
 
+@pytest.mark.holds("operations/redis.md#durability-of-commands-7", "operations/redis.md#redis-for-production-12")
 def test_doubtful_durability_is_a_warning_not_a_failure(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     terminal.ok("accounts", "create", "acme")
 
-    async def doubts(_: Any) -> list[str]:
+    async def unconfirmed(_: Any) -> list[str]:
         return ["the disk is slow"]
 
-    monkeypatch.setattr(Store, "doubts", doubts)
+    monkeypatch.setattr(Store, "unconfirmed", unconfirmed)
     result = terminal.run("keys", "create", "acme")
     assert result.exit_code == 0
     assert result.stdout.startswith("sk-")
@@ -125,6 +134,7 @@ def test_doubtful_durability_is_a_warning_not_a_failure(terminal: Terminal, monk
 CONFIG = '[store]\ndata_dir = "{folder}"\n'
 
 
+@pytest.mark.holds("operations/redis.md#durability-of-commands-2")
 @pytest.mark.slow
 async def test_revoked_key_stays_revoked_though_the_store_is_killed_on_a_slow_disk(tmp_path, monkeypatch):
     config = tmp_path / "gateway.toml"

@@ -1,6 +1,7 @@
 """The embedded server as operators meet it: started, stopped, killed, moved, fought over; always with its data."""
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ import pytest
 from gateway.errors import StoreUnavailable
 from gateway.store import EmbeddedServer, Store, StoreEvent, StoreInUse, StoreSetupError
 from gateway.store.embedded.home import ask
+from tests.full_disk import full_disk
 from tests.polling import until
 
 pytestmark = pytest.mark.slow
@@ -154,6 +156,7 @@ async def test_a_server_that_cannot_restart_is_reported_and_retried(tmp_path):
         await watching
 
 
+@pytest.mark.holds("operations/start.md#start-failures-2")
 async def test_a_folder_has_one_gateway_at_a_time(tmp_path):
     async with started(tmp_path) as server:
         second = EmbeddedServer(tmp_path, patience=0.1)
@@ -162,6 +165,39 @@ async def test_a_folder_has_one_gateway_at_a_time(tmp_path):
         assert ask(server.socket, "PING") == "+PONG"
     await second.start()
     await second.stop()
+
+
+async def test_command_beside_a_gateway_whose_disk_is_full_says_so_at_once(tmp_path, monkeypatch):
+    with full_disk() as disk:
+        for name, value in disk.environment(tmp_path / "store" / "appendonlydir").items():
+            monkeypatch.setenv(name, value)
+        async with started(tmp_path) as server:
+            for name in disk.environment(tmp_path):
+                monkeypatch.delenv(name)
+            await put(server.socket, "k", "v")
+            with disk.full():
+                ask(server.socket, "SET k w")
+                await until(lambda: ask(server.socket, "PING").startswith("-MISCONF"))
+                began = time.monotonic()
+                with pytest.raises(StoreSetupError) as refused:
+                    async with EmbeddedServer.attach_or_start(tmp_path):
+                        pass
+                assert time.monotonic() - began < 5.0
+            for part in (f"process {os.getpid()}", "its server refuses: MISCONF", "No space left", "MiB"):
+                assert part in str(refused.value)
+            await until(lambda: ask(server.socket, "PING") == "+PONG")
+            async with EmbeddedServer.attach_or_start(tmp_path) as socket:
+                assert socket == server.socket
+
+
+async def test_command_without_a_gateway_on_a_full_disk_says_so(tmp_path, monkeypatch):
+    def full(self, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("gateway.store.embedded.file_lock.FileLock.note", full)
+    with pytest.raises(StoreSetupError, match=r"No space left on device; free space of the file system of .* MiB"):
+        async with EmbeddedServer.attach_or_start(tmp_path):
+            pass
 
 
 async def test_data_of_a_newer_server_are_refused(tmp_path):

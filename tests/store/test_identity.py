@@ -18,9 +18,9 @@ from gateway.store.identity import (
     cluster_tags,
     first_tag,
     identity_of,
+    known_deployment,
     tagged,
 )
-from gateway.store.known_deployment import KnownDeployment
 from gateway.store.slots import SLOTS, slot_of
 from tests.polling import until
 
@@ -30,6 +30,7 @@ ONE, OTHER = "1" * 32, "2" * 32
 PEPPER = b"0123456789abcdef0123456789abcdef"
 
 
+@pytest.mark.holds("operations/redis.md#the-stores-identity-2")
 def test_guard_refuses_everything_but_the_known_store():
     guard = StoreGuard(deployment=ONE, peppers=("p1",))
     right = StoreIdentity(ONE, peppers=("p1",))
@@ -80,10 +81,10 @@ def test_identity_is_read_in_both_protocols(reply, identity):
 
 
 def test_known_deployment_is_kept_and_garbage_is_none(tmp_path):
-    known = KnownDeployment(tmp_path / "deep")
+    known = known_deployment(tmp_path / "deep")
     assert known.read() == ""
     known.write(ONE)
-    assert KnownDeployment(tmp_path / "deep").read() == ONE
+    assert known_deployment(tmp_path / "deep").read() == ONE
     (tmp_path / "deep" / "deployment").write_bytes(b"\xff not an id")
     assert known.read() == ""
 
@@ -123,6 +124,7 @@ async def test_unknown_key_is_unavailable_once_the_store_was_emptied(redis_serve
     await client.aclose()
 
 
+@pytest.mark.holds("operations/redis.md#the-stores-identity-4")
 async def test_unknown_key_is_unavailable_after_the_server_has_evicted_keys(tmp_path: Path):
     server = EmbeddedServer(tmp_path)
     await server.start()

@@ -15,10 +15,11 @@ import uvloop
 
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store import EmbeddedServer
+from gateway.store.address import RedisAddress
 from gateway.store.command import Script, pack
 from gateway.store.connection import RedisConnection, RedisReplyError, ReplyTo
-from gateway.store.link import MAX_BACKOFF, MIN_BACKOFF, RedisLink
-from gateway.store.redis_address import RedisAddress
+from gateway.store.link import RedisLink
+from gateway.store.reconnect_pace import MAX_BACKOFF, MIN_BACKOFF
 from tests.delays import caller_is_silent_for, loop_is_held_for
 from tests.leftovers import garbage
 from tests.polling import turns, until
@@ -238,6 +239,7 @@ async def test_script_error_is_raised_and_not_tried_again(server):
         assert await link.call("GET", "tries") == b"1"
 
 
+@pytest.mark.holds("operations/redis.md#a-slow-store-4")
 async def test_too_many_commands_in_flight_are_refused_at_once(server):
     async with linked(straight(server), max_in_flight=10) as link:
         calls = [link.call("PING") for _ in range(12)]
@@ -324,6 +326,7 @@ async def test_a_cut_connection_fails_calls_at_once_and_is_replaced(server):
         assert proxy.connections == 2
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-3")
 @pytest.mark.slow
 async def test_calls_to_a_silent_server_fail_within_300_ms_and_the_link_recovers_within_2_s(server):
     async with proxied(server) as (proxy, link):
@@ -339,6 +342,7 @@ async def test_calls_to_a_silent_server_fail_within_300_ms_and_the_link_recovers
         assert await until_it_answers(link, within=2.0) < 2.0
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-14")
 async def test_a_command_whose_reply_was_lost_is_not_sent_again(server):
     async with proxied(server) as (proxy, link):
         await link.call("SET", "n", 0)
@@ -446,6 +450,7 @@ async def test_failed_handshakes_leave_nothing_to_the_garbage_collector(answer, 
     assert not garbage()
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-14")
 async def test_redirected_command_is_sent_again_once_and_shifts_no_reply():
     received, ended = [], asyncio.Event()
 

@@ -12,8 +12,8 @@ import pytest
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store import EmbeddedServer
 from gateway.store import connection as connections
+from gateway.store.address import RedisAddress
 from gateway.store.link import RedisLink
-from gateway.store.redis_address import RedisAddress
 from tests.chaos.proxy import ChaosProxy
 from tests.delays import store_is_paused_for
 from tests.leftovers import garbage
@@ -109,6 +109,20 @@ async def test_second_connection_that_loses_replies_too_is_replaced_as_well(serv
         assert proxy.connections >= 3
 
 
+async def test_command_whose_second_connection_is_lost_is_sent_on_a_third_one_while_the_first_is_silent(server):
+    async with proxied(server) as (proxy, link):
+        proxy.deafen = 1.0
+        call = link.call_repeatable("ECHO", "here")
+        await until(lambda: proxy.deafened)
+        proxy.deafen, proxy.delay = 0.0, 0.2
+        await until(lambda: link._retired)
+        link.disconnect("pulled")
+        proxy.delay = 0.0
+        assert await call == b"here"
+        assert proxy.connections == 3
+
+
+@pytest.mark.holds("operations/redis.md#a-slow-store-2")
 async def test_repeatable_command_of_a_lost_connection_waits_for_the_next_one(server):
     async with proxied(server) as (proxy, link):
         proxy.lose_replies = True
@@ -141,6 +155,7 @@ async def test_paused_server_delays_calls_and_fails_none_of_them(server):
         assert link.connected
 
 
+@pytest.mark.holds("operations/redis.md#a-slow-store-3")
 async def test_calls_fail_at_once_after_a_server_was_silent_for_the_timeout(server):
     async with proxied(server) as (_, link):
         async with paused(server):
@@ -162,6 +177,7 @@ async def test_calls_fail_at_once_after_a_server_was_silent_for_the_timeout(serv
         await until(answers)
 
 
+@pytest.mark.holds("operations/redis.md#a-slow-store-4")
 async def test_large_commands_that_wait_for_a_late_server_are_limited_by_their_bytes(server, monkeypatch):
     monkeypatch.setattr(connections, "MAX_WAITING_BYTES", 100_000)
     async with proxied(server) as (_, link):

@@ -54,6 +54,7 @@ def test_older_and_unknown_servers_do_not_read_newer_data(server, data, opens):
     assert server.can_read(data) is opens
 
 
+@pytest.mark.holds("operations/redis.md#durability-of-commands-8")
 def test_the_first_program_that_is_new_enough_is_taken(tmp_path):
     old = program(tmp_path, "old/redis-server", "Redis server v=6.2.7 sha=0")
     new = program(tmp_path, "new/redis-server", "Redis server v=7.2.4 sha=0")
@@ -61,6 +62,7 @@ def test_the_first_program_that_is_new_enough_is_taken(tmp_path):
     assert find_server(None, [old, new, newer]) == (new, redis(7, 2, 4))
 
 
+@pytest.mark.holds("operations/redis.md#durability-of-commands-8")
 def test_a_program_that_cannot_confirm_writes_to_disk_is_used_only_without_an_alternative(tmp_path):
     silent = program(tmp_path, "silent/redis-server", "Redis server v=7.0.15 sha=0")
     other = program(tmp_path, "other/redis-server", "Redis server v=7.0.2 sha=0")

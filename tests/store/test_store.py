@@ -7,7 +7,7 @@ import redis.exceptions
 
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store import EmbeddedServer, Store, StoreSetupError
-from gateway.store.redis_address import RedisAddress
+from gateway.store.address import RedisAddress
 from tests.polling import at_once, until
 
 
@@ -58,6 +58,7 @@ async def test_invalid_url_is_a_setup_error():
         await Store.open("http://localhost")
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-5", "operations/redis.md#redis-for-production-6")
 async def test_a_server_that_could_lose_money_gives_a_warning(redis_server):
     store = await Store.open(redis_server)
     try:

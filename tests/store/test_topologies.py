@@ -13,11 +13,11 @@ import redis
 from gateway.accounts.accounts import CHANGED
 from gateway.accounts.store_claim import claim
 from gateway.errors import StoreFate, StoreUnavailable
-from gateway.ledger.scripts import slot
 from gateway.store import Store
 from gateway.store.command import Script
 from gateway.store.greeting import ServerRejected
 from gateway.store.identity import StoreGuard
+from gateway.store.links import slot
 from gateway.store.slots import slot_of
 from tests.chaos.failover import Drill
 from tests.chaos.redis_topologies import SentinelTrio, SixNodes, sentinel_trio, six_nodes, text
@@ -60,6 +60,7 @@ async def round_trip(world: World) -> None:
     await world.proved()
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-1")
 @pytest.mark.parametrize(
     ("key", "slot"),
     [("", 0), ("123456789", 0x31C3), ("{123456789}:lg", 0x31C3), ("a{123456789}{x}", 0x31C3), ("{}123456789", 1951)],
@@ -71,6 +72,7 @@ def test_cluster_slots_follow_the_specification(key, slot):
 # Cluster -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-3", "scaling.md#limits-5")
 async def test_a_cluster_serves_calls_and_each_key_has_its_slot(cluster):
     async with open_world(cluster.url) as w:
         assert len(w.store.links) == 3
@@ -103,6 +105,7 @@ async def test_every_master_of_a_cluster_has_the_identity_and_an_emptied_one_is_
         await store.close()
 
 
+@pytest.mark.holds("scaling.md#limits-5")
 async def test_redirected_command_is_sent_again_and_the_map_is_updated(cluster):
     async with open_world(cluster.url) as w:
         slots, slot = cast("Any", w.store._topology)._slots, slot_of("{a:acme}")
@@ -117,6 +120,7 @@ async def test_redirected_command_is_sent_again_and_the_map_is_updated(cluster):
         assert w.store.link("{a:acme}") is right
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-15")
 async def test_slot_that_is_being_moved_serves_single_keys_and_refuses_scripts(cluster):
     async with open_world(cluster.url) as w:
         slot = slot_of("{a:acme}")
@@ -138,6 +142,7 @@ async def test_slot_that_is_being_moved_serves_single_keys_and_refuses_scripts(c
             await target.call("CLUSTER", "SETSLOT", slot, "NODE", from_id)
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-1")
 async def test_nothing_settled_is_missing_after_a_failover_of_a_cluster(cluster, tmp_path):
     drill = Drill(cluster.url, tmp_path)
     assert await drill.run(cluster, rounds=1) == {}
@@ -148,6 +153,7 @@ async def test_nothing_settled_is_missing_after_a_failover_of_a_cluster(cluster,
 # Sentinel ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-2")
 async def test_the_master_is_found_through_its_sentinels(trio):
     async with open_world(trio.url) as w:
         assert w.store.links[0].address.port == trio.victim().port
@@ -165,6 +171,7 @@ async def test_dead_sentinel_does_not_prevent_a_connection(trio):
         trio.sentinels[0].start()
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-2")
 async def test_nothing_settled_is_missing_after_a_failover_by_sentinels(trio, tmp_path):
     drill = Drill(trio.url, tmp_path)
     assert await drill.run(trio, rounds=1) == {}
@@ -172,19 +179,20 @@ async def test_nothing_settled_is_missing_after_a_failover_by_sentinels(trio, tm
     assert drill.delivered > 200
 
 
+@pytest.mark.holds("operations/redis.md#durability-of-commands-5", "operations/redis.md#redis-for-production-12")
 @pytest.mark.parametrize("kind", ["trio", "cluster"])
 async def test_write_without_a_replica_is_reported_as_doubtful(kind, request, monkeypatch):
     topology = request.getfixturevalue(kind)
     monkeypatch.setattr("gateway.store.durability.WITHIN", 300)
     async with open_world(topology.url) as w:
         await w.accounts.create("acme")
-        assert await w.store.doubts() == []
+        assert await w.store.unconfirmed() == []
         link = w.store.link(slot("acme"))
         replica = topology.replica_of(node_of(topology, link))
         replica.signal(signal.SIGSTOP)
         try:
             await w.accounts.disable("acme")
-            doubts = await w.store.doubts()
+            unconfirmed = await w.store.unconfirmed()
         finally:
             replica.signal(signal.SIGCONT)
-        assert doubts == [f"no replica of {link.address} said within 0 s that it has it"]
+        assert unconfirmed == [f"no replica of {link.address} said within 0 s that it has it"]

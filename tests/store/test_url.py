@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from gateway.store import StoreSetupError, parse_address
-from gateway.store.address import ClusterAddress, SentinelAddress
-from gateway.store.redis_address import RedisAddress
+from gateway.store.address import ClusterAddress, RedisAddress, SentinelAddress
 from gateway.store.url import address_of
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-4")
 @pytest.mark.parametrize(
     ("url", "address"),
     [
@@ -85,6 +85,7 @@ def test_no_message_and_no_repr_shows_the_password(url):
     assert repr(address) == "RedisAddress(rediss://host:1/2)"
 
 
+@pytest.mark.holds("operations/redis.md#redis-for-production-4")
 def test_sentinels_have_a_login_of_their_own():
     url = "redis+sentinel://me:p%40ss@one,two:27000,[::1]:3/orders/2?tls=true&ssl_ca_certs=ca.pem&sentinel_password=x"
     address = parse_address(url)

@@ -265,3 +265,57 @@ async def test_truth_log_records_what_was_delivered_and_when_the_client_disconne
         writer.close()
         seen = await fake.wait_ended()
         assert seen.outcome == "left" and 3 <= seen.frames < 6 and seen.json["model"] == "m"
+
+
+class Hangs(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        await forever()
+        yield ChatChunk.text("hello")
+
+
+class HangsAtStart(Good):
+    async def start(self) -> None:
+        await forever()
+
+
+class Breaks(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        yield ChatChunk.text(dict[str, str]()["hello"])
+
+
+class TimesOut(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        if request.messages:
+            raise TimeoutError("of its own")
+        yield ChatChunk.text("hello")
+
+
+class CleansUpForEver(Good):
+    """Waits for the vendor when its caller leaves."""
+
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        try:
+            await forever()
+            yield ChatChunk.text("never")
+        finally:
+            await forever()
+
+
+@pytest.mark.parametrize(
+    ("provider", "complaint"),
+    [
+        (CleansUpForEver, r"it had not ended after 0\.2 s; it went on for 0\.1 s after it was cancelled: a `finally`"),
+        (Hangs, r"Hangs, stream_is_sound: it had not ended after 0\.2 s"),
+        (HangsAtStart, r"HangsAtStart, stream_is_sound: it had not ended after 0\.2 s"),
+        (Breaks, r"Breaks, stream_is_sound: raised KeyError: .* at .*test_conformance_kit\.py:\d+"),
+        (TimesOut, "TimesOut, stream_is_sound: raised TimeoutError: of its own"),
+    ],
+)
+def test_case_that_does_not_end_or_raises_is_named(
+    provider: type[Provider], complaint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.testing.conformance.CASE_WITHIN", 0.2)
+    for module in ("conformance", "event_loop"):
+        monkeypatch.setattr(f"gateway.testing.{module}.STOPS_WITHIN", 0.1)
+    with pytest.raises(AssertionError, match=complaint):
+        check_provider(provider)

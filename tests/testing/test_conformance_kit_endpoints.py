@@ -24,6 +24,7 @@ from gateway import (
 )
 from gateway.testing import FakeUpstream, Reply, check_provider
 from gateway.testing.openai_dialect import PIXEL
+from gateway.testing.whole_call_cases import NO_USAGE
 from gateway_providers.fake import FakeProvider
 from gateway_providers.openai import OpenAIProvider
 from tests.delays import forever
@@ -101,6 +102,23 @@ class Backwards(Embedder):
         return EmbeddingAnswer([self.vector("first", 3), *answer.vectors[1:]])
 
 
+class Reversed(Embedder):
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        return EmbeddingAnswer((await super().embed(request, target)).vectors[::-1])
+
+
+class Rotated(Embedder):
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        vectors = (await super().embed(request, target)).vectors
+        return EmbeddingAnswer([*vectors[1:], vectors[0]])
+
+
+class Swapped(Embedder):
+    async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:
+        vectors = (await super().embed(request, target)).vectors
+        return EmbeddingAnswer([*vectors[1::-1], *vectors[2:]])
+
+
 class NotFinite(Embedder):
     def vector(self, text: str, length: int) -> Any:
         return [float("nan")] * length
@@ -155,7 +173,10 @@ class PreviewOnly(Painter):
     ("provider", "complaint"),
     [
         (TooFew, "1 vectors for 3 inputs"),
-        (Backwards, "in another order"),
+        (Backwards, "vector 2 of 3 is not the one that its text has alone"),
+        (Reversed, "vector 1 of 3 is not the one that its text has alone"),
+        (Rotated, "vector 1 of 3 is not the one that its text has alone"),
+        (Swapped, "vector 1 of 3 is not the one that its text has alone"),
         (NotFinite, "not finite"),
         (Deaf, "3 numbers instead of 8"),
         (Alike, "different texts have the same vector"),
@@ -163,7 +184,7 @@ class PreviewOnly(Painter):
         (Stubborn, "after it was cancelled"),
         (NoImage, "without images"),
         (OnlyOne, "1 images instead of 3"),
-        (NotBase64, "not base64"),
+        (NotBase64, "neither base64 nor addresses"),
         (PreviewOnly, "0 of 1 images"),
     ],
 )
@@ -180,7 +201,8 @@ class Careless(Embedder):
         return await super().embed(request, target)
 
     async def send(self, target: Target) -> Answer:
-        return await self.upstream.send("POST", f"{self.options.address}/embeddings", body=b'{"input":"a"}')
+        body = f'{{"input":"a","model":"{target.model}"}}'.encode()
+        return await self.upstream.send("POST", f"{self.options.address}/embeddings", body=body)
 
 
 class Leaky(Careless):
@@ -199,3 +221,42 @@ def test_kit_reports_a_faulty_provider_with_an_upstream(provider: type[Provider]
     upstream = FakeUpstream(lambda seen: Reply.json({}))
     with pytest.raises(AssertionError, match=complaint):
         check_provider(provider, options={"address": "{upstream}"}, upstream=upstream)
+
+
+class WithoutDimensions(Embedder):
+    embedding_fields = frozenset()
+
+
+class OneImageOnly(OnlyOne):
+    image_fields = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("provider", "case", "reason"),
+    [
+        (WithoutDimensions, "dimensions_are_honoured", "`embedding_fields` does not name dimensions"),
+        (OneImageOnly, "number_of_images_is_honoured", "`image_fields` does not name n"),
+    ],
+)
+def test_case_that_does_not_concern_the_provider_is_skipped_and_not_passed(
+    provider: type[Provider], case: str, reason: str
+) -> None:
+    report = check_provider(provider)
+    assert report.skipped == {case: reason}
+    assert case not in report
+
+
+def test_kit_notes_that_an_answer_has_no_counts() -> None:
+    assert check_provider(Embedder).notes == [f"vectors_are_sound: {NO_USAGE}"]
+    assert check_provider(FakeProvider).notes == []
+
+
+class ForgetsTheModel(Careless):
+    async def send(self, target: Target) -> Answer:
+        return await super().send(Target("subject", "another"))
+
+
+def test_kit_reports_a_model_that_is_not_sent() -> None:
+    upstream = FakeUpstream(lambda seen: Reply.json({}))
+    with pytest.raises(AssertionError, match=r"embeddings_model_is_sent: the call did not send target\.model, 'up"):
+        check_provider(ForgetsTheModel, options={"address": "{upstream}"}, upstream=upstream)

@@ -6,17 +6,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gateway.admin.audit_trail import AuditFilter
-from gateway.admin.newest_events import newest_events
+from gateway.admin.audit_trail import AuditFilter, newest_events
 from gateway.admin.pages import page_of
-from gateway.admin.refusals import existing_account
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall, visible_account
 from gateway.admin_api.pagination import Cursor, Limit, Page, page, read_cursor
 from gateway.admin_api.resources.keys import Moment
-from gateway.admin_api.resources.visible import visible_account
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
 
 
 class LinesQuery(Struct, frozen=True, kw_only=True):
@@ -44,14 +41,14 @@ class NewAudit(Struct, frozen=True, kw_only=True):
     account: str | None = None
 
 
-async def lines(call: Call, account: str, query: LinesQuery) -> dict[str, Any]:
-    await existing_account(call.store.accounts, account)
+async def lines(call: AdminCall, account: str, query: LinesQuery) -> dict[str, Any]:
+    await call.store.accounts.show(account)
     pages = call.services.line_pages
     found = await pages.page(call.actor, account, limit=query.limit, before=query.cursor or None, since=query.since)
     return found.json_form()
 
 
-async def trail(call: Call, query: EventsQuery) -> dict[str, Any]:
+async def trail(call: AdminCall, query: EventsQuery) -> dict[str, Any]:
     account = visible_account(call, query.account)
     before = read_cursor("events", query.cursor, tuple[str])
     wanted = AuditFilter(
@@ -67,14 +64,14 @@ async def trail(call: Call, query: EventsQuery) -> dict[str, Any]:
     return page("events", [event.json_form() for event in shown], [last.id] if last else None)
 
 
-async def run(call: Call, body: NewAudit) -> dict[str, Any]:
+async def run(call: AdminCall, body: NewAudit) -> dict[str, Any]:
     account = visible_account(call, body.account or "")
     report = await call.services.audits.run(call.store, await call.services.database(), account or None)
     return report.json_form() | {"clean": report.clean}
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/accounts/{account}/lines",
         access=Access(scope="read", target="account", owners=True),
@@ -83,7 +80,7 @@ ROUTES = (
         query=LinesQuery,
         answer=Page[documents.Line],
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/audit-trail",
         access=Access(scope="read", target="visible"),
@@ -92,7 +89,7 @@ ROUTES = (
         query=EventsQuery,
         answer=Page[documents.AuditEvent],
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/audits",
         access=Access(scope="read", target="visible"),

@@ -1,4 +1,4 @@
-"""`/calls`: the running calls of this machine: list, cancel; and one call that was settled."""
+"""`/calls`: the running calls of all machines: list, cancel; and one call that was settled."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from gateway.admin.call_details import CallReader
 from gateway.admin.pages import page_of
 from gateway.admin.running_calls import call_form
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall, visible_account
 from gateway.admin_api.documents import Amount, Time
 from gateway.admin_api.history_documents import SettledCall
 from gateway.admin_api.pagination import Cursor, Limit, page, read_cursor
-from gateway.admin_api.resources.visible import visible_account
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
+from gateway.reports.call_details import CallReader
+from gateway.web.request_limits import RUNNING
 
 
 class CallsQuery(Struct, frozen=True, kw_only=True):
@@ -49,47 +49,53 @@ class RunningCall(Struct):
     cost: Annotated[Amount, Meta(description="Of what was delivered so far.")]
     held: Amount
     started: Time
+    machine: Annotated[
+        str | None, Meta(description="Host and port of the gateway; null for callers without the scope for the site.")
+    ]
+    session: Annotated[str | None, Meta(description="The id of the session.")]
 
 
 class RunningCalls(Struct):
-    """A page of running calls. The calls of workers that do not answer are missing."""
+    """A page of running calls. The calls of workers and machines that do not answer are missing."""
 
     data: list[RunningCall]
     next_cursor: str | None
     silent_workers: int
+    silent_machines: int
 
 
-async def list_(call: Call, query: CallsQuery) -> dict[str, Any]:
+async def list_(call: AdminCall, query: CallsQuery) -> dict[str, Any]:
     after = read_cursor("calls", query.cursor, tuple[int, str])
     found = await call.services.running_calls.list(
         call.actor, account=query.account, after=after, limit=query.limit + 1
     )
     shown, last = page_of(found.calls, query.limit)
     document = page("calls", [call_form(one) for one in shown], last.position if last else None)
-    return {**document, "silent_workers": found.silent}
+    return {**document, "silent_workers": found.silent, "silent_machines": found.silent_machines}
 
 
-async def show(call: Call, request_id: str, query: CallQuery) -> dict[str, Any]:
+async def show(call: AdminCall, request_id: str, query: CallQuery) -> dict[str, Any]:
     reader = CallReader(await call.services.history(), call.store.store)
     account = visible_account(call, query.account) or None
     return (await reader.show(call.actor, request_id, account)).json_form()
 
 
-async def cancel(call: Call, request_id: str) -> dict[str, Any]:
+async def cancel(call: AdminCall, request_id: str) -> dict[str, Any]:
     return call_form(await call.services.running_calls.cancel(call.actor, request_id))
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/calls",
         access=Access(scope="accounts", target="visible", reads=True, owners=True),
-        summary="List the running calls of this machine, oldest first",
+        summary="List the running calls of all machines, oldest first",
         function=list_,
         query=CallsQuery,
         answer=RunningCalls,
+        limit=RUNNING,
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/calls/{request_id}",
         access=Access(scope="read", target="visible", owners=True),
@@ -98,7 +104,7 @@ ROUTES = (
         query=CallQuery,
         answer=SettledCall,
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/calls/{request_id}/cancel",
         access=Access(scope="accounts", target="visible", owners=True),

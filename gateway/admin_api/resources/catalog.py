@@ -1,25 +1,27 @@
-"""`/models` and `/plugins`: what the configuration serves, and what is loaded."""
+"""`/models`, `/machines` and `/plugins`: what the configuration serves, where, and what is loaded."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import Any
 
+from gateway.admin.machines import read_machines
 from gateway.admin.models import health_forms, model_form
 from gateway.admin.pages import page_of
-from gateway.admin.plugin_reports import plugin_forms
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall
 from gateway.admin_api.pagination import Page, PageQuery, page, read_cursor
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
 from gateway.routing.circuit_sync import read_circuit_events
+from gateway.setup.plugin_reports import plugin_forms
+from gateway.web import request_limits
+from gateway.web.work_threads import CHECKS
 
 READ = Access(scope="config", reads=True)
 
 
-async def models(call: Call, query: PageQuery) -> dict[str, Any]:
+async def models(call: AdminCall, query: PageQuery) -> dict[str, Any]:
     after = read_cursor("models", query.cursor, tuple[str])
     known = call.services.settings.models
     names = [name for name in sorted(known) if after is None or name > after[0]]
@@ -27,18 +29,22 @@ async def models(call: Call, query: PageQuery) -> dict[str, Any]:
     return page("models", [model_form(name, known[name]) for name in shown], [last] if last else None)
 
 
-async def health(call: Call) -> dict[str, Any]:
+async def health(call: AdminCall) -> dict[str, Any]:
     events = await read_circuit_events(call.store.store)
     return page("health", health_forms(call.services.settings, events, time.time()), None)
 
 
-async def plugins(call: Call) -> dict[str, Any]:
+async def machines(call: AdminCall) -> dict[str, Any]:
+    return page("machines", [machine.json_form() for machine in await read_machines(call.store.store)], None)
+
+
+async def plugins(call: AdminCall) -> dict[str, Any]:
     events = await read_circuit_events(call.store.store)
-    return page("plugins", await asyncio.to_thread(plugin_forms, call.services.settings, events), None)
+    return page("plugins", await CHECKS.run(plugin_forms, call.services.settings, events), None)
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/models",
         access=READ,
@@ -47,7 +53,7 @@ ROUTES = (
         query=PageQuery,
         answer=Page[documents.Model],
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/models/health",
         access=READ,
@@ -55,12 +61,21 @@ ROUTES = (
         function=health,
         answer=Page[documents.TargetHealth],
     ),
-    Route(
+    AdminRoute(
+        method="GET",
+        path="/machines",
+        access=READ,
+        summary="List the gateways that run with this store, each with the hash of its configuration",
+        function=machines,
+        answer=Page[documents.Machine],
+    ),
+    AdminRoute(
         method="GET",
         path="/plugins",
         access=READ,
         summary="List the installed plugins",
         function=plugins,
         answer=Page[documents.Plugin],
+        limit=request_limits.CHECKS,
     ),
 )

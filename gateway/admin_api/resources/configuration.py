@@ -8,13 +8,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.admin.configuration_check import CheckOptions, Findings, check_in_thread
 from gateway.admin.history_state import read_history_state
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall
 from gateway.admin_api.history_documents import HistoryState
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
+from gateway.setup.configuration_check import CheckOptions, Findings, check_in_thread
+from gateway.web.request_limits import CHECKS
 
 READ = Access(scope="config", reads=True)
 
@@ -32,7 +33,7 @@ class Reload(Struct, frozen=True):
     force: bool = False
 
 
-async def check(call: Call, body: Check) -> dict[str, Any]:
+async def check(call: AdminCall, body: Check) -> dict[str, Any]:
     settings = call.services.settings
     options = CheckOptions(demo=settings.demo, offline=body.offline, force=body.force)
     found = await check_in_thread(Path(settings.file) if settings.file else None, options)
@@ -40,17 +41,17 @@ async def check(call: Call, body: Check) -> dict[str, Any]:
     return form
 
 
-async def reload(call: Call, body: Reload) -> dict[str, Any]:
+async def reload(call: AdminCall, body: Reload) -> dict[str, Any]:
     return await call.services.reload.run(call.actor, call.services.settings, force=body.force)
 
 
-async def history(call: Call) -> dict[str, Any]:
+async def history(call: AdminCall) -> dict[str, Any]:
     database = await call.services.database()
     return (await read_history_state(call.actor, call.store.store, database, call.services.sql)).json_form()
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="POST",
         path="/configuration/check",
         access=READ,
@@ -58,8 +59,9 @@ ROUTES = (
         function=check,
         body=Check,
         answer=Findings,
+        limit=CHECKS,
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/configuration/reload",
         access=Access(scope="config"),
@@ -68,7 +70,7 @@ ROUTES = (
         body=Reload,
         answer=documents.Reloaded,
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/history",
         access=READ,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
 from gateway.accounts.admission_check import Explanation
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall
 from gateway.admin_api.resources.accounts import Count
 from gateway.admin_api.resources.keys import READ
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
+from gateway.config.settings import Endpoint
 
 
 class ExplainQuery(Struct, frozen=True, kw_only=True):
@@ -19,17 +20,18 @@ class ExplainQuery(Struct, frozen=True, kw_only=True):
 
     model: Annotated[str, Meta(min_length=1, max_length=256)]
     endpoint: Annotated[
-        Literal["chat", "embeddings", "images", "speech", "transcription"] | None,
+        Endpoint | None,
         Meta(description="By default the first endpoint that the model serves."),
     ] = None
     tokens: Annotated[Count, Meta(description="Of the prompt.")] = 1000
     max_tokens: Count | None = None
     images: Count = 1
-    seconds: Annotated[Count, Meta(description="Of a sound to transcribe.")] = 60
+    seconds: Annotated[Count, Meta(description="Of audio to transcribe.")] = 60
     stream: bool = False
+    session: Annotated[str, Meta(max_length=64, description="The id of the call's session.")] = ""
 
 
-async def explain(call: Call, key: str, query: ExplainQuery) -> dict[str, Any]:
+async def explain(call: AdminCall, key: str, query: ExplainQuery) -> dict[str, Any]:
     # The endpoints of /v1 take 0.3 s to import, and few processes are asked.
     from gateway.admin.call_check import check_call
     from gateway.api.routes import endpoint_named
@@ -43,6 +45,7 @@ async def explain(call: Call, key: str, query: ExplainQuery) -> dict[str, Any]:
         query.model,
         size,
         endpoint=query.endpoint,
+        session=query.session,
         endpoint_named=endpoint_named,
     )
     form: dict[str, Any] = msgspec.to_builtins(found)
@@ -50,7 +53,7 @@ async def explain(call: Call, key: str, query: ExplainQuery) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/keys/{key}/explain",
         access=READ,

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.accounts.keys import NewKey
-from gateway.admin.imports.accounts import AccountImport
-from gateway.admin.imports.keys import KeyImport
-from gateway.admin.imports.litellm import Converted, convert
-from gateway.admin.imports.plan import Imported
-from gateway.admin.imports.users import UserImport
-from gateway.admin.request_limits import IMPORTS
+from gateway.accounts.key_record import CreatedKey
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call, Stopped
-from gateway.admin_api.route import Route
+from gateway.admin_api.call import AdminCall, Stopped
+from gateway.admin_api.route import AdminRoute
+from gateway.imports.accounts import AccountImport
+from gateway.imports.keys import KeyImport
+from gateway.imports.plan import Check, Imported
+from gateway.imports.users import UserImport
+from gateway.setup.litellm import Converted, convert
+from gateway.web.request_limits import IMPORTS
 
 LARGEST = 16 * 2**20  # bytes of a request
 MOST_NEW_KEYS = 5000  # of a request: until its answer is sent, their texts are in the memory of this process only
@@ -55,37 +56,39 @@ class KeyImportError(documents.Error, kw_only=True):
     keys: list[documents.NewKey] = msgspec.field(default_factory=list)
 
 
-async def accounts(call: Call, body: File) -> dict[str, Any]:
-    importing = AccountImport.of(call.store)
+async def accounts(call: AdminCall, body: File) -> dict[str, Any]:
+    importing = AccountImport.of(call.store, check=await _check(call))
     return _form(await importing.run(call.actor, body.name, body.content.encode(), dry_run=body.dry_run))
 
 
-async def keys(call: Call, body: KeyFile) -> dict[str, Any] | Stopped:
-    await call.store.check_pepper()
-    made: list[NewKey] = []
-    importing = KeyImport.of(call.store, most_new=MOST_NEW_KEYS)
+async def keys(call: AdminCall, body: KeyFile) -> dict[str, Any] | Stopped:
+    made: list[CreatedKey] = []
+    importing = KeyImport.of(call.store, await call.people(), most_new=MOST_NEW_KEYS, check=await _check(call))
     on_new = made.append if body.make_keys else None
-    content = body.content.encode()
     try:
-        done = await importing.run(call.actor, body.name, content, dry_run=body.dry_run, on_new=on_new)
+        done = await importing.run(call.actor, body.name, body.content.encode(), dry_run=body.dry_run, on_new=on_new)
     except Exception as error:
         # Nobody can show the keys again: those before the fault must be in the answer, whatever the fault is.
-        if not made:
+        if not made or importing.has_revoked:
             raise
         return Stopped(error, _forms(made))
     return _form(done) | _forms(made)
 
 
-async def users(call: Call, body: File) -> dict[str, Any]:
-    importing = UserImport.of(await call.people(), call.store)
+async def users(call: AdminCall, body: File) -> dict[str, Any]:
+    importing = UserImport.of(await call.people(), call.store, check=await _check(call))
     return _form(await importing.run(call.actor, body.name, body.content.encode(), dry_run=body.dry_run))
 
 
-async def litellm(call: Call, body: LiteLlm) -> dict[str, Any]:
+async def litellm(call: AdminCall, body: LiteLlm) -> dict[str, Any]:
     return _form(convert(body.config))
 
 
-def _forms(made: list[NewKey]) -> dict[str, Any]:
+async def _check(call: AdminCall) -> Check:
+    return partial((await call.people()).transactions.require_current, call.actor)
+
+
+def _forms(made: list[CreatedKey]) -> dict[str, Any]:
     return {"keys": [key.json_form() for key in made]}
 
 
@@ -95,7 +98,7 @@ def _form(done: Struct) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="POST",
         path="/imports/accounts",
         access=Access(scope="accounts", also="credits"),
@@ -107,7 +110,7 @@ ROUTES = (
         writes_store=True,
         limit=IMPORTS,
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/imports/keys",
         access=Access(scope="keys"),
@@ -120,18 +123,19 @@ ROUTES = (
         writes_store=True,
         limit=IMPORTS,
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/imports/users",
         access=Access(scope="users", operators_only=True),
-        summary="Create and change users and memberships from a CSV file, or check it",
+        summary="Create and change users, memberships and members' budgets from a CSV file, or check it",
         function=users,
         body=File,
         answer=Imported,
         max_body=LARGEST,
+        writes_store=True,
         limit=IMPORTS,
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/imports/litellm",
         access=Access(scope="config"),

@@ -8,14 +8,14 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall
 from gateway.admin_api.documents import Amount
 from gateway.admin_api.inputs import amount_of
 from gateway.admin_api.pagination import Page, page
 from gateway.admin_api.resources.accounts import AmountText
-from gateway.admin_api.resources.keys import NewKey, options_of
+from gateway.admin_api.resources.keys import KeyToCreate, NewKey, options_of
 from gateway.admin_api.resources.users import user_id
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
 
 READ = Access(scope="keys", target="account", reads=True, owners=True)
 CHANGE = Access(scope="keys", target="account", owners=True)
@@ -38,29 +38,29 @@ class MemberBudget(Struct):
     spent: Amount
     period_spent: Amount
     held: Amount
+    unreadable: bool
 
 
-async def create(call: Call, account: str, user: str, body: NewKey) -> dict[str, Any]:
+async def create(call: AdminCall, account: str, user: str, body: KeyToCreate) -> dict[str, Any]:
     people = await call.people()
-    await call.store.check_pepper()
     options = options_of(call, body)
     return (await people.member_keys.create(call.actor, account, await user_id(call, user), **options)).json_form()
 
 
-async def list_(call: Call, account: str, user: str) -> dict[str, Any]:
+async def list_(call: AdminCall, account: str, user: str) -> dict[str, Any]:
     return await _keys(call, user, account)
 
 
-async def list_of_user(call: Call, user: str) -> dict[str, Any]:
+async def list_of_user(call: AdminCall, user: str) -> dict[str, Any]:
     return await _keys(call, user, "")
 
 
-async def budget(call: Call, account: str, user: str) -> dict[str, Any]:
+async def budget(call: AdminCall, account: str, user: str) -> dict[str, Any]:
     people = await call.people()
     return (await people.member_budgets.show(call.actor, await user_id(call, user), account)).json_form()
 
 
-async def change_budget(call: Call, account: str, user: str, body: BudgetChanges) -> dict[str, Any]:
+async def change_budget(call: AdminCall, account: str, user: str, body: BudgetChanges) -> dict[str, Any]:
     people = await call.people()
     given = {name: value for name, value in structs.asdict(body).items() if value is not UNSET}
     clear = [name for name, value in given.items() if value is None]
@@ -71,14 +71,14 @@ async def change_budget(call: Call, account: str, user: str, body: BudgetChanges
     return (await people.member_budgets.change(call.actor, member, account, clear=clear, **values)).json_form()
 
 
-async def _keys(call: Call, user: str, account: str) -> dict[str, Any]:
+async def _keys(call: AdminCall, user: str, account: str) -> dict[str, Any]:
     people = await call.people()
     found = await people.member_keys.list(call.actor, await user_id(call, user), account)
     return page("keys", [key.json_form() for key in found], None)
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/users/{user}/keys",
         access=Access(scope="keys", reads=True),
@@ -86,7 +86,7 @@ ROUTES = (
         function=list_of_user,
         answer=Page[documents.Key],
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/accounts/{account}/members/{user}/keys",
         access=READ,
@@ -94,7 +94,7 @@ ROUTES = (
         function=list_,
         answer=Page[documents.Key],
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/accounts/{account}/members/{user}/keys",
         access=CHANGE,
@@ -105,7 +105,7 @@ ROUTES = (
         status=201,
         writes_store=True,
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/accounts/{account}/members/{user}/budget",
         access=READ,
@@ -113,7 +113,7 @@ ROUTES = (
         function=budget,
         answer=MemberBudget,
     ),
-    Route(
+    AdminRoute(
         method="PATCH",
         path="/accounts/{account}/members/{user}/budget",
         access=CHANGE,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from gateway.admin.actor import AccountRole, SiteRole
-from gateway.admin.invitations import NewInvitation
 from gateway.admin.pages import page_of
 from gateway.admin.user_rows import User
 from gateway.admin_api import people_documents
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall
 from gateway.admin_api.pagination import Page, PageQuery, page, read_cursor
-from gateway.admin_api.resources.users import Email, user_id
-from gateway.admin_api.route import Route
+from gateway.admin_api.resources.users import Email, ExpectedEmail, Permanent, expected_email, user_id
+from gateway.admin_api.route import AdminRoute
+from gateway.people.messages import Invited
 
 READ = Access(scope="users", target="account", reads=True, owners=True)
 CHANGE = Access(scope="users", target="account", owners=True)
@@ -25,10 +25,15 @@ class Role(Struct, frozen=True):
     """The role in the account."""
 
     role: AccountRole
+    permanent: Permanent = False
+    expected_email: ExpectedEmail = UNSET
 
 
 class InvitationToAccount(Struct, frozen=True, kw_only=True):
-    """An invitation to an account. It is sent by e-mail, unless `mail` is false or there is no mail server."""
+    """An invitation to an account. It is sent by e-mail, unless `mail` is false or there is no mail server.
+
+    If there is one, `mail` can be false for a token with `users` and without an account only.
+    """
 
     email: Email
     role: AccountRole = "member"
@@ -43,7 +48,7 @@ class InvitationToSite(Struct, frozen=True, kw_only=True):
     mail: bool = True
 
 
-async def list_(call: Call, account: str, query: PageQuery) -> dict[str, Any]:
+async def list_(call: AdminCall, account: str, query: PageQuery) -> dict[str, Any]:
     people = await call.people()
     await people.directory.require(account)
     after = read_cursor("members", query.cursor, tuple[str])
@@ -53,49 +58,54 @@ async def list_(call: Call, account: str, query: PageQuery) -> dict[str, Any]:
     return page("members", [_member(user, account) for user in shown], [last.email] if last else None)
 
 
-async def set_(call: Call, account: str, user: str, body: Role) -> dict[str, Any]:
+async def set_(call: AdminCall, account: str, user: str, body: Role) -> dict[str, Any]:
     people = await call.people()
-    return _member(await people.memberships.set(call.actor, await user_id(call, user), account, body.role), account)
+    found = await user_id(call, user)
+    expected = expected_email(user, body.expected_email)
+    changed = await people.memberships.set(
+        call.actor, found, account, body.role, permanent=body.permanent, expected_email=expected
+    )
+    return _member(changed, account)
 
 
-async def remove(call: Call, account: str, user: str) -> dict[str, Any]:
+async def remove(call: AdminCall, account: str, user: str) -> dict[str, Any]:
     people = await call.people()
     return _member(await people.memberships.remove(call.actor, await user_id(call, user), account), account)
 
 
-async def invitations(call: Call, account: str) -> dict[str, Any]:
+async def invitations(call: AdminCall, account: str) -> dict[str, Any]:
     people = await call.people()
     await people.directory.require(account)
     found = await people.invitations.list(call.actor, account)
     return page("invitations", [invitation.json_form() for invitation in found], None)
 
 
-async def invite(call: Call, account: str, body: InvitationToAccount) -> dict[str, Any]:
+async def invite(call: AdminCall, account: str, body: InvitationToAccount) -> dict[str, Any]:
     people = await call.people()
-    new = await people.invitations.to_account(call.actor, body.email, account, body.role)
-    return await _sent(call, new, wanted=body.mail)
+    messages, email = people.messages, body.email
+    return _sent(call, await messages.invite_to_account(call.actor, email, account, body.role, by_mail=body.mail))
 
 
-async def site_invitations(call: Call) -> dict[str, Any]:
+async def site_invitations(call: AdminCall) -> dict[str, Any]:
     people = await call.people()
     return page("invitations", [found.json_form() for found in await people.invitations.list(call.actor)], None)
 
 
-async def invite_to_site(call: Call, body: InvitationToSite) -> dict[str, Any]:
-    people = await call.people()
-    return await _sent(call, await people.invitations.to_site(call.actor, body.email, body.role), wanted=body.mail)
+async def invite_to_site(call: AdminCall, body: InvitationToSite) -> dict[str, Any]:
+    messages, email = (await call.people()).messages, body.email
+    return _sent(call, await messages.invite_to_site(call.actor, email, body.role, by_mail=body.mail))
 
 
-async def withdraw(call: Call, invitation: str) -> dict[str, Any]:
+async def withdraw(call: AdminCall, invitation: str) -> dict[str, Any]:
     people = await call.people()
     await people.invitations.withdraw(call.actor, invitation)
     return {"id": invitation, "state": "withdrawn"}
 
 
-async def _sent(call: Call, new: NewInvitation, *, wanted: bool) -> dict[str, Any]:
-    people = await call.people()
-    delivery = await people.messages.invite_by_mail(new, wanted=wanted)
-    is_sent = delivery is not None and delivery.is_sent
+def _sent(call: AdminCall, invited: Invited) -> dict[str, Any]:
+    new, delivery, is_sent = invited.new, invited.delivery, invited.is_sent
+    if delivery is not None and not is_sent:
+        call.notes.append(f"the e-mail could not be sent: {delivery.problem}")
     return new.invitation.json_form() | {"sent": is_sent, "link": None if is_sent else new.url}
 
 
@@ -106,7 +116,7 @@ def _member(user: User, account: str) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/accounts/{account}/members",
         access=READ,
@@ -115,7 +125,7 @@ ROUTES = (
         query=PageQuery,
         answer=Page[people_documents.Member],
     ),
-    Route(
+    AdminRoute(
         method="PUT",
         path="/accounts/{account}/members/{user}",
         access=CHANGE,
@@ -124,7 +134,7 @@ ROUTES = (
         body=Role,
         answer=people_documents.Member,
     ),
-    Route(
+    AdminRoute(
         method="DELETE",
         path="/accounts/{account}/members/{user}",
         access=CHANGE,
@@ -133,7 +143,7 @@ ROUTES = (
         answer=people_documents.Member,
         writes_store=True,
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/accounts/{account}/invitations",
         access=Access(scope="read", target="account", owners=True),
@@ -141,7 +151,7 @@ ROUTES = (
         function=invitations,
         answer=Page[people_documents.Invitation],
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/accounts/{account}/invitations",
         access=CHANGE,
@@ -151,7 +161,7 @@ ROUTES = (
         answer=people_documents.NewInvitation,
         status=201,
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/invitations",
         access=Access(scope="read"),
@@ -159,7 +169,7 @@ ROUTES = (
         function=site_invitations,
         answer=Page[people_documents.Invitation],
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/invitations",
         access=Access(scope="users"),
@@ -169,7 +179,7 @@ ROUTES = (
         answer=people_documents.NewInvitation,
         status=201,
     ),
-    Route(
+    AdminRoute(
         method="DELETE",
         path="/invitations/{invitation}",
         access=Access(scope="users", target="visible", owners=True),

@@ -9,11 +9,11 @@ from msgspec import Meta, Struct, structs
 from gateway.admin.notifications import send_test
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall
 from gateway.admin_api.inputs import amount_of
 from gateway.admin_api.pagination import Page, page
 from gateway.admin_api.resources.accounts import AmountText
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
 
 
 class NotificationsQuery(Struct, frozen=True, kw_only=True):
@@ -34,30 +34,30 @@ class NewThreshold(Struct, frozen=True):
     balance_low: AmountText | None
 
 
-async def list_(call: Call, query: NotificationsQuery) -> dict[str, Any]:
+async def list_(call: AdminCall, query: NotificationsQuery) -> dict[str, Any]:
     return page("notifications", await call.store.notifications.list(call.actor, most=query.limit), None)
 
 
-async def retry(call: Call, body: Retry) -> dict[str, Any]:
+async def retry(call: AdminCall, body: Retry) -> dict[str, Any]:
     return {"queued": await call.store.notifications.retry(call.actor, body.event)}
 
 
-async def test(call: Call) -> dict[str, Any]:
-    results = await send_test(call.actor, call.services.settings)
+async def test(call: AdminCall) -> dict[str, Any]:
+    results = await send_test(call.actor, call.services.settings, mail=call.services.mail)
     return page("channels", [structs.asdict(result) for result in results], None)
 
 
-async def threshold(call: Call, account: str) -> dict[str, Any]:
+async def threshold(call: AdminCall, account: str) -> dict[str, Any]:
     return (await call.store.notifications.threshold(call.actor, account)).json_form()
 
 
-async def set_threshold(call: Call, account: str, body: NewThreshold) -> dict[str, Any]:
+async def set_threshold(call: AdminCall, account: str, body: NewThreshold) -> dict[str, Any]:
     amount = None if body.balance_low is None else amount_of(body.balance_low, "balance_low")
     return (await call.store.notifications.set_threshold(call.actor, account, amount)).json_form()
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/notifications",
         access=Access(scope="read"),
@@ -66,7 +66,7 @@ ROUTES = (
         query=NotificationsQuery,
         answer=Page[documents.Delivery],
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/notifications/retry",
         access=Access(scope="config"),
@@ -76,7 +76,7 @@ ROUTES = (
         answer=documents.Queued,
         writes_store=True,
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/notifications/test",
         access=Access(scope="config"),
@@ -84,7 +84,7 @@ ROUTES = (
         function=test,
         answer=Page[documents.Channel],
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/accounts/{account}/threshold",
         access=Access(scope="read", target="account"),
@@ -92,7 +92,7 @@ ROUTES = (
         function=threshold,
         answer=documents.Threshold,
     ),
-    Route(
+    AdminRoute(
         method="PUT",
         path="/accounts/{account}/threshold",
         access=Access(scope="accounts", target="account"),

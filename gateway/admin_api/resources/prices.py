@@ -10,19 +10,18 @@ from gateway.admin.model_names import known_models, model_of_price
 from gateway.admin.models import model_form
 from gateway.admin.pages import page_of
 from gateway.admin.price_list import price_terms
-from gateway.admin.refusals import existing_account
 from gateway.admin_api import documents
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall
 from gateway.admin_api.inputs import amount_of
 from gateway.admin_api.pagination import Page, PageQuery, page, read_cursor
 from gateway.admin_api.resources.accounts import AmountText
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
 from gateway.amounts import NANO, parse_factor
 from gateway.billing.price_terms import OwnPrice
 from gateway.errors import InvalidValue
 
-CHANGE = Access(scope="accounts", also="credits", target="account")
+CHANGE = Access(scope="accounts", also="credits", target="account", of_site=True)
 
 
 class OwnPriceOf(Struct, frozen=True, kw_only=True):
@@ -32,24 +31,24 @@ class OwnPriceOf(Struct, frozen=True, kw_only=True):
     factor: Annotated[str, Meta(max_length=20, examples=["0.8"])] | None = None
 
 
-async def models(call: Call, account: str, query: PageQuery) -> dict[str, Any]:
+async def models(call: AdminCall, account: str, query: PageQuery) -> dict[str, Any]:
     after = read_cursor("account models", query.cursor, tuple[str])
     settings = call.services.settings
-    terms = price_terms(settings, await existing_account(call.store.accounts, account))
+    terms = price_terms(settings, await call.store.accounts.show(account))
     names = [name for name in sorted(settings.models) if after is None or name > after[0]]
     shown, last = page_of(names, query.limit)
     forms = [model_form(name, settings.models[name], terms.of(name)) for name in shown]
     return page("account models", forms, [last] if last else None)
 
 
-async def set_(call: Call, account: str, model: str, body: OwnPriceOf) -> dict[str, Any]:
-    await existing_account(call.store.accounts, account)
+async def set_(call: AdminCall, account: str, model: str, body: OwnPriceOf) -> dict[str, Any]:
+    await call.store.accounts.show(account)
     (known,) = known_models(call.services.settings, [model])
     return (await call.store.account_prices.set(call.actor, account, known, _own_price(body))).json_form()
 
 
-async def clear(call: Call, account: str, model: str) -> dict[str, Any]:
-    found = await existing_account(call.store.accounts, account)
+async def clear(call: AdminCall, account: str, model: str) -> dict[str, Any]:
+    found = await call.store.accounts.show(account)
     known = model_of_price(call.services.settings, found.prices, model)
     return (await call.store.account_prices.set(call.actor, account, known, None)).json_form()
 
@@ -67,7 +66,7 @@ def _own_price(body: OwnPriceOf) -> OwnPrice:
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/accounts/{account}/models",
         access=Access(scope="config", reads=True),
@@ -76,7 +75,7 @@ ROUTES = (
         query=PageQuery,
         answer=Page[documents.Model],
     ),
-    Route(
+    AdminRoute(
         method="PUT",
         path="/accounts/{account}/prices/{model}",
         access=CHANGE,
@@ -86,7 +85,7 @@ ROUTES = (
         answer=documents.Account,
         writes_store=True,
     ),
-    Route(
+    AdminRoute(
         method="DELETE",
         path="/accounts/{account}/prices/{model}",
         access=CHANGE,

@@ -8,9 +8,9 @@ from msgspec import Meta, Struct
 
 from gateway.admin_api import history_documents as documents
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall
 from gateway.admin_api.pagination import Page, PageQuery, page, read_cursor
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
 from gateway.errors import InvalidValue
 
 
@@ -21,7 +21,7 @@ class Booking(Struct, frozen=True, kw_only=True):
     all: bool = False
 
 
-async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
+async def list_(call: AdminCall, query: PageQuery) -> dict[str, Any]:
     after = read_cursor("refused", query.cursor, tuple[int]) or (0,)
     found = await call.services.refused.all(call.actor)
     end = after[0] + query.limit
@@ -29,7 +29,7 @@ async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
     return page("refused", rows, [end] if len(found) > end else None)
 
 
-async def book(call: Call, body: Booking) -> dict[str, Any]:
+async def book(call: AdminCall, body: Booking) -> dict[str, Any]:
     if body.all == (body.request_ids is not None):
         raise InvalidValue("Give either 'request_ids' or 'all'", param="request_ids")
     done = await call.services.refused.book(call.actor, None if body.all else body.request_ids)
@@ -37,7 +37,7 @@ async def book(call: Call, body: Booking) -> dict[str, Any]:
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/refused-settlements",
         access=Access(scope="credits", reads=True),
@@ -46,7 +46,7 @@ ROUTES = (
         query=PageQuery,
         answer=Page[documents.RefusedSettlement],
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/refused-settlements/book",
         access=Access(scope="credits"),

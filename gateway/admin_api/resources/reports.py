@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -10,20 +9,20 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from gateway.admin.csv_file import csv_pieces, in_pages
-from gateway.admin.report_table import ReportTable
-from gateway.admin.reports import ReportQuery, Reports
-from gateway.admin.request_limits import REPORTS
-from gateway.admin.usage_report import Report
 from gateway.admin_api import history_documents as documents
 from gateway.admin_api.access import Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall, visible_account
 from gateway.admin_api.pagination import Page, page
 from gateway.admin_api.resources.keys import Moment
-from gateway.admin_api.resources.visible import visible_account
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
 from gateway.history.refusals import RefusalQuery, read_refusals
-from gateway.http_server.piecewise import pieces_of
+from gateway.reports.csv_file import csv_pieces, in_pages
+from gateway.reports.report_table import ReportTable
+from gateway.reports.reports import ReportQuery, Reports
+from gateway.reports.usage_report import Report
+from gateway.web.piecewise import pieces_of
+from gateway.web.request_limits import REPORTS
+from gateway.web.work_threads import LONG
 
 READ = Access(scope="read", target="visible", owners=True)
 DAYS = 30  # of a report without a beginning
@@ -47,10 +46,11 @@ class UsageQuery(Struct, frozen=True, kw_only=True, rename={"since": "from", "un
     endpoint: Names = ""
     outcome: Names = ""
     tag: Names = ""
+    session: Annotated[str, Meta(max_length=20_000, description="Ids of sessions; not with tags.")] = ""
     margin: Annotated[bool, Meta(description="Also what the calls cost the operator.")] = False
 
 
-FILTERS = ("account", "user", "key", "model", "provider", "endpoint", "outcome", "tag")
+FILTERS = ("account", "user", "key", "model", "provider", "endpoint", "outcome", "tag", "session")
 
 
 class RefusalsQuery(Struct, frozen=True, kw_only=True):
@@ -65,20 +65,20 @@ class RefusalsQuery(Struct, frozen=True, kw_only=True):
     key: Annotated[str, Meta(description="The id of the key.")] = ""
 
 
-async def usage(call: Call, query: UsageQuery) -> AsyncGenerator[bytes]:
+async def usage(call: AdminCall, query: UsageQuery) -> AsyncGenerator[bytes]:
     report = await _report(call, query)
-    return pieces_of(await asyncio.to_thread(lambda: msgspec.json.encode(report.json_form())))
+    return pieces_of(await LONG.run(lambda: msgspec.json.encode(report.json_form())))
 
 
-async def usage_csv(call: Call, query: UsageQuery) -> AsyncGenerator[bytes]:
+async def usage_csv(call: AdminCall, query: UsageQuery) -> AsyncGenerator[bytes]:
     report = await _report(call, query)
-    total = await asyncio.to_thread(lambda: report.total_form)
+    total = await LONG.run(lambda: report.total_form)
     table = ReportTable({"group_by": report.group_by, "total": total})
     pieces = await csv_pieces(table.columns(), in_pages(table.record(report.row_form(row)) for row in report.rows))
     return _each([piece async for piece in pieces])
 
 
-async def refusals(call: Call, query: RefusalsQuery) -> dict[str, Any]:
+async def refusals(call: AdminCall, query: RefusalsQuery) -> dict[str, Any]:
     account = visible_account(call, query.account)
     since = query.since or (query.until or datetime.now(UTC)) - timedelta(days=1)
     keys = [query.key] if query.key else None
@@ -87,7 +87,7 @@ async def refusals(call: Call, query: RefusalsQuery) -> dict[str, Any]:
     return page("refusals", [msgspec.to_builtins(one) for one in found], None)
 
 
-async def _report(call: Call, query: UsageQuery) -> Report:
+async def _report(call: AdminCall, query: UsageQuery) -> Report:
     filters = {name: names for name in FILTERS if (names := _names(getattr(query, name)))}
     for account in filters.get("account", ()):
         visible_account(call, account)
@@ -110,7 +110,7 @@ def _names(text: str) -> list[str]:
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/usage",
         access=READ,
@@ -120,7 +120,7 @@ ROUTES = (
         answer=documents.UsageReport,
         limit=REPORTS,
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/usage/csv",
         access=READ,
@@ -131,7 +131,7 @@ ROUTES = (
         media_type="text/csv; charset=utf-8",
         limit=REPORTS,
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/refusals",
         access=Access(scope="read", target="visible"),

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.admin_api.access import PUBLIC
-from gateway.admin_api.call import Call
-from gateway.admin_api.route import Route
+from gateway.admin_api.call import AdminCall
+from gateway.admin_api.route import AdminRoute
 
 
-async def openapi(call: Call) -> bytes:
+async def openapi(call: AdminCall) -> bytes:
     return call.openapi()
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/openapi.json",
         access=PUBLIC,

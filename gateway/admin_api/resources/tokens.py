@@ -10,10 +10,10 @@ from gateway.admin.actor import SCOPES, Scope
 from gateway.admin.pages import page_of
 from gateway.admin_api import people_documents
 from gateway.admin_api.access import ANY_TOKEN, Access
-from gateway.admin_api.call import Call
+from gateway.admin_api.call import AdminCall
 from gateway.admin_api.pagination import Page, PageQuery, page, read_cursor
 from gateway.admin_api.resources.keys import Moment
-from gateway.admin_api.route import Route
+from gateway.admin_api.route import AdminRoute
 from gateway.version import __version__
 
 
@@ -26,17 +26,17 @@ class NewToken(Struct, frozen=True, kw_only=True):
     expires: Moment | None = None
 
 
-async def own(call: Call) -> dict[str, Any]:
+async def own(call: AdminCall) -> dict[str, Any]:
     actor = call.actor
     scopes = [scope for scope in SCOPES if scope in actor.scopes]
     return {"id": actor.id, "scopes": scopes, "account": actor.account or None, "version": __version__}
 
 
-async def revoke_own(call: Call) -> dict[str, Any]:
+async def revoke_own(call: AdminCall) -> dict[str, Any]:
     return await revoke(call, call.actor.id)
 
 
-async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
+async def list_(call: AdminCall, query: PageQuery) -> dict[str, Any]:
     before = read_cursor("tokens", query.cursor, tuple[str])
     tokens = (await call.people()).tokens
     found = await tokens.list(call.actor, before=before[0] if before else "", limit=query.limit + 1)
@@ -44,19 +44,19 @@ async def list_(call: Call, query: PageQuery) -> dict[str, Any]:
     return page("tokens", [token.json_form() for token in shown], [last.id] if last else None)
 
 
-async def create(call: Call, body: NewToken) -> dict[str, Any]:
+async def create(call: AdminCall, body: NewToken) -> dict[str, Any]:
     tokens = (await call.people()).tokens
     new = await tokens.create(call.actor, body.name, body.scopes, account=body.account, expires=body.expires)
     return new.json_form()
 
 
-async def revoke(call: Call, token: str) -> dict[str, Any]:
+async def revoke(call: AdminCall, token: str) -> dict[str, Any]:
     tokens = (await call.people()).tokens
     return (await tokens.revoke(call.actor, token)).json_form()
 
 
 ROUTES = (
-    Route(
+    AdminRoute(
         method="GET",
         path="/token",
         access=ANY_TOKEN,
@@ -64,15 +64,16 @@ ROUTES = (
         function=own,
         answer=people_documents.TokenInfo,
     ),
-    Route(
+    AdminRoute(
         method="DELETE",
         path="/token",
         access=ANY_TOKEN,
         summary="End the token of this request permanently and at once",
         function=revoke_own,
         answer=people_documents.Token,
+        ends_token=True,
     ),
-    Route(
+    AdminRoute(
         method="GET",
         path="/tokens",
         access=Access(scope="config", reads=True),
@@ -81,7 +82,7 @@ ROUTES = (
         query=PageQuery,
         answer=Page[people_documents.Token],
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/tokens",
         access=Access(scope="config", operators_only=True),
@@ -91,12 +92,13 @@ ROUTES = (
         answer=people_documents.NewToken,
         status=201,
     ),
-    Route(
+    AdminRoute(
         method="POST",
         path="/tokens/{token}/revoke",
         access=Access(scope="config", operators_only=True),
         summary="End an admin token permanently and at once",
         function=revoke,
         answer=people_documents.Token,
+        ends_token=True,
     ),
 )

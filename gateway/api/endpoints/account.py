@@ -16,6 +16,7 @@ from gateway.api.handler import KeyedHandler
 from gateway.config.settings import Settings
 from gateway.errors import NotFound
 from gateway.history.usage_question import ReceiptQuestion
+from gateway.ids import to_request_id
 from gateway.ledger import LedgerLine
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.line import answers_in, without_cost
@@ -49,32 +50,37 @@ class ReceiptHandler(KeyedHandler):
     endpoint_name = "usage"
 
     async def get(self) -> None:
-        key = (await self.confirm()).key
-        found = await self.services.ledger.charge_of(key.account, self.argument) or await self._older(key)
+        key, request_id = (await self.confirm()).key, to_request_id(self.argument)
+        found = await self.services.ledger.charge_of(key.account, request_id) or await _older_charge(
+            self, key, request_id
+        )
         if found is None or found[0].meta.get("key") != key.id:
             raise NotFound("No settled request of this key has that id")
         receipt = _receipt(
             *found,
-            refunded=await self.services.ledger.refunded_of(key.account, self.argument),
-            served_model=await self._served_model(found[0]),
+            refunded=await self.services.ledger.refunded_of(key.account, request_id),
+            served_model=await _served_model(self, found[0]),
             currency=currency(self.services.settings),
         )
         self.send_json(receipt)
 
-    async def _older(self, key: ApiKey) -> tuple[LedgerLine, int] | None:
-        """A call that the store has forgotten; ConcurrencyLimited, Unavailable."""
-        if not self.services.settings.console.enabled or not REQUEST_ID.fullmatch(self.argument):
-            return None
-        found = await self.services.usage_history.receipt(ReceiptQuestion(key.account, key.id, self.argument))
-        return None if found is None else (found.line, found.cost)
 
-    async def _served_model(self, line: LedgerLine) -> str | None:
-        """The model that the receipt names: the fallback if the key may use it now, else the requested model."""
-        served = self.services.catalog.find(line.served_model or "")
-        if served is None:
-            return line.meta.get("model")
-        view = await self.confirm([served.name])
-        return line.served_model if view.permits(served.name, served.groups) else line.meta.get("model")
+async def _older_charge(handler: KeyedHandler, key: ApiKey, request_id: str) -> tuple[LedgerLine, int] | None:
+    """A call that the store has forgotten; ConcurrencyLimited, Unavailable."""
+    services = handler.services
+    if not services.settings.console.enabled or not REQUEST_ID.fullmatch(request_id):
+        return None
+    found = await services.usage_history.receipt(ReceiptQuestion(key.account, key.id, request_id))
+    return None if found is None else (found.line, found.cost)
+
+
+async def _served_model(handler: KeyedHandler, line: LedgerLine) -> str | None:
+    """The model that the receipt names: the fallback if the key may use it now, else the requested model."""
+    served = handler.services.catalog.find(line.served_model or "")
+    if served is None:
+        return line.meta.get("model")
+    view = await handler.confirm([served.name])
+    return line.served_model if view.permits(served.name, served.groups) else line.meta.get("model")
 
 
 def _receipt(
@@ -101,6 +107,7 @@ def _receipt(
         ],
         "outcome": meta.get("outcome", ""),
         "tags": meta.get("tags") or {},
+        "session": meta.get("session"),
     }
 
 

@@ -1,13 +1,14 @@
-"""`POST /v1/chat/completions`, whole and streamed."""
+"""Calls of chat models, whole and streamed, in any dialect (`gateway.api.endpoints.chat_dialect`)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec import UNSET, structs
 
+from gateway.api.endpoints.chat_dialect import ChatCompletions, ChatDialect
 from gateway.api.endpoints.chat_output_limit import DEFAULT_LIMIT, LEAST_OUTPUT, MIN_OUTPUT, limit_output
 from gateway.api.endpoints.chat_usage import ChatCounting, counted_by_time, plain_count, public
 from gateway.billing.delivered import Delivered
@@ -16,11 +17,11 @@ from gateway.billing.token_estimate import PromptEstimate, chat_prompt, with_saf
 from gateway.billing.usage import Usage, is_possible, tokens_of
 from gateway.catalog import Model
 from gateway.config.settings import Settings
-from gateway.encoders.chat import ChatStreamEncoder
-from gateway.encoders.chat_completion import delivered_of, encode_completion
+from gateway.encoders.answer_encoder import AnswerEncoder
+from gateway.encoders.chat_completion import delivered_of
 from gateway.encoders.chat_form import AnswerForm
 from gateway.encoders.chat_media import PCM_RATE, RATES, USUAL_RATE
-from gateway.errors import ContextLengthExceeded, OutOfRange
+from gateway.errors import ContextLengthExceeded, GatewayError, OutOfRange
 from gateway.http_server.reply import JSON
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint, RequestSize
@@ -33,9 +34,10 @@ from gateway.routing.continuation import Continuation
 from gateway.routing.dispatcher import Opened
 from gateway.routing.hidden_reasoning import effort_of, may_reason
 from gateway.routing.request_adaptation import Adapted
-from gateway.schemas.chat_request import ChatRequest, decode_chat_request
+from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
 from gateway.schemas.duplicate_keys import Examined
+from gateway.schemas.media_addresses import MediaAddress, media_addresses, with_media
 
 #: Reasoning counts as hidden if it exceeds the shown part times a factor, and tokens: the part is an estimate.
 REASONING_SHOWN = 2
@@ -47,18 +49,28 @@ USUAL_TIERS = frozenset({None, "auto", "default"})
 class ChatEndpoint(Endpoint[ChatRequest]):
     """Chat and reasoning models."""
 
-    name = "chat"
     capability = Chat
     answers = ChatCompletion
     names_model = True
+    permission = "chat"
+
+    def __init__(self, dialect: ChatDialect | None = None) -> None:
+        self.dialect = dialect or ChatCompletions()
+        self.name, self.prompt_param = self.dialect.name, self.dialect.prompt_param
 
     # Before the call -------------------------------------------------------------------------------------------------
 
     def decode(self, body: bytes | Examined, settings: Settings) -> ChatRequest:
-        return decode_chat_request(body)
+        return self.dialect.decode(body)
 
     def wants_stream(self, request: ChatRequest) -> bool:
         return bool(request.stream)
+
+    def media_addresses(self, request: ChatRequest) -> Sequence[MediaAddress]:
+        return media_addresses(request)
+
+    def with_media(self, request: ChatRequest, contents: Mapping[str, bytes]) -> ChatRequest:
+        return with_media(request, contents)
 
     def for_model(self, request: ChatRequest, model: Model) -> ChatRequest:
         tier = request.service_tier
@@ -123,13 +135,14 @@ class ChatEndpoint(Endpoint[ChatRequest]):
             used = _count(call, answer, delivered)
         sent = _sent_tier(call)
         call.service_tier = _billed_tier(call, sent, answer.service_tier)
-        body = encode_completion(answer, _whole_form(call, services, sent))
+        body = self.dialect.encode(answer, _whole_form(call, services, sent), call.request)
         call.used = used
         return body, JSON
 
-    def stream_encoder(self, call: Call, opened: Opened[ChatChunk], services: Services) -> ChatStreamEncoder:
-        encoder = ChatStreamEncoder(_stream_form(call, services), count=ChatCounting.of(call).public)
-        if call.model.continue_cut:
+    def stream_encoder(self, call: Call, opened: Opened[ChatChunk], services: Services) -> AnswerEncoder:
+        form, count = _stream_form(call, services), ChatCounting.of(call).public
+        encoder = self.dialect.stream_encoder(form, call.request, count)
+        if call.model.continue_cut and not _is_native(call):
             opened.rest = Continuation(
                 opened,
                 call.adapted,
@@ -152,7 +165,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
     # The end ---------------------------------------------------------------------------------------------------------
 
     def usage(self, call: Call) -> Usage | None:
-        encoder: ChatStreamEncoder | None = call.encoder
+        encoder: AnswerEncoder | None = call.encoder
         counted = encoder is not None and encoder.counted
         # While a continuation connects, no upstream has the request: the delivered part is charged.
         if call.output_rate and call.outcome == "ok" and not counted and call.sending.is_sent():
@@ -169,6 +182,18 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         if encoder.usage is not None and complete:
             _learn(call, encoder.usage, encoder.delivered)
         return used
+
+    def error_frame(self, error: GatewayError, call: Call) -> bytes:
+        return self.dialect.error_frame(error, call)
+
+
+def _is_native(call: Call) -> bool:
+    """Whether a candidate may get the request in the dialect in which it was sent, which no continuation has."""
+    native = call.request.native
+    return native is not None and any(
+        cast("Chat", one.candidate.provider).accepted_fields(native.dialect, one.candidate.target) is not None
+        for one in call.adapted
+    )
 
 
 def _quote(
@@ -310,7 +335,7 @@ def _whole_form(call: Call, services: Services, sent_tier: str | None) -> Answer
     """The form of a whole answer that the caller requested."""
     request = call.request
     return AnswerForm(  # by position: by name it takes 0.3 µs more
-        services.ids.completion_id(),
+        services.ids.completion_id(call.request_id),
         int(time.time()),
         call.public_model,
         False,  # include_usage and
@@ -327,7 +352,7 @@ def _stream_form(call: Call, services: Services) -> AnswerForm:
     return structs.replace(
         _whole_form(call, services, _sent_tier(call)),
         include_usage=request.wants_usage,
-        obfuscation=services.settings.server.obfuscation if request.wants_obfuscation else "off",
+        obfuscation=services.settings.server.limits.obfuscation if request.wants_obfuscation else "off",
     )
 
 

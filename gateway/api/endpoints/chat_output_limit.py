@@ -48,7 +48,7 @@ def limit_output(adapted: Adapted[ChatRequest], tokens: int) -> Adapted[ChatRequ
     own = provider.output_limit(request, candidate.target)  # a dialect's default, or the caller's limit
     tokens = tokens if own is None else min(own, tokens)
     if request.max_output is not None and adapted.if_refused is None:  # the caller's own limit
-        return Adapted(candidate, _limited(request, _limit_fields(request), tokens), adapted.dropped)
+        return Adapted(candidate, with_limit(request, tokens), adapted.dropped)
     names = _limit_fields(request) or (candidate.limits.field(provider.limit_field),)
     accepted = candidate.limits.limit(tokens)
     if accepted is not None:
@@ -124,6 +124,11 @@ def _limit_fields(request: ChatRequest) -> tuple[str, ...]:
     if request.max_tokens is None:
         return () if request.max_completion_tokens is None else ("max_completion_tokens",)
     return ("max_tokens",) if request.max_completion_tokens is None else ("max_tokens", "max_completion_tokens")
+
+
+def with_limit(request: ChatRequest, tokens: int) -> ChatRequest:
+    """The request with another output limit, in the fields in which it has one."""
+    return _limited(request, _limit_fields(request), tokens)
 
 
 def _limited(request: ChatRequest, names: Sequence[str], tokens: int) -> ChatRequest:

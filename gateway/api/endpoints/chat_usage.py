@@ -35,7 +35,7 @@ class ChatCounting(Struct, frozen=True):
     """Counts the answer of one call."""
 
     prompt: Usage  # the estimate
-    media: int  # the tokens of it that are images, sound and documents
+    media: int  # the tokens of it that are images, audio and documents
     factor: float  # tokens of the model per estimated token
     forwarded: int  # bytes of the request
     limit: int | None  # of output tokens that was sent, for all choices

@@ -61,10 +61,14 @@ class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
             used = call.accept_count(bound_usage(reported, Bounds(call.body_size), NOTHING))
         if used.estimated:
             call.reply.headers["x-gateway-estimated"] = "true"
-        base64 = call.request.encoding_format == "base64"
-        body = await write_list(answer.vectors, base64=base64, model=call.public_model, tokens=used.in_text)
+        body = await self.write(answer, call, tokens=used.in_text)
         call.used = used
         return body, JSON
+
+    async def write(self, answer: EmbeddingAnswer, call: Call, *, tokens: int) -> bytes:
+        """The JSON document of the answer."""
+        base64 = call.request.encoding_format == "base64"
+        return await write_list(answer.vectors, base64=base64, model=call.public_model, tokens=tokens)
 
 
 def _quote(model: Model, tokens: int, *, counted: bool) -> Quote:

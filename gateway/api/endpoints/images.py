@@ -14,7 +14,14 @@ from gateway.billing.usage import ImageCount, Usage, possible_usage, text_units,
 from gateway.billing.usage_bounds import NOTHING, Bounds, bound_usage
 from gateway.catalog import Model
 from gateway.config.settings import Settings
-from gateway.encoders.images import ImageStreamEncoder, count_images, error_event, validate, write_answer
+from gateway.encoders.images import (
+    ImageStreamEncoder,
+    count_images,
+    error_event,
+    other_form,
+    validate,
+    write_answer,
+)
 from gateway.errors import GatewayError, UnsupportedValue
 from gateway.http_server.reply import JSON
 from gateway.inference.call import Call
@@ -43,7 +50,7 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
     # Before the call -------------------------------------------------------------------------------------------------
 
     def decode(self, body: bytes | Examined, settings: Settings) -> ImageRequest:
-        return decode_image_request(body, default_model=settings.server.default_image_model)
+        return decode_image_request(body, default_model=settings.server.limits.default_image_model)
 
     def wants_stream(self, request: ImageRequest) -> bool:
         return bool(request.stream)
@@ -78,6 +85,9 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
         if call.fault or (usage is None and used.estimated):
             call.reply.headers["x-gateway-estimated"] = "true"
             usage = _public(used)
+        form = other_form(answer, request)
+        if form:
+            call.reply.headers["x-gateway-response-format"] = form
         body = write_answer(answer, request, usage)
         call.used = used
         return body, JSON
@@ -99,7 +109,7 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
             images = structs.replace(images, count=images.count + 1)
         return _used(call, encoder.usage, images, previews=encoder.previews)
 
-    def error_frame(self, error: GatewayError) -> bytes:
+    def error_frame(self, error: GatewayError, call: Call) -> bytes:
         return error_event(error)
 
 

@@ -15,11 +15,11 @@ from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.billing.usage_bounds import NOTHING, Bounds, bound_usage
 from gateway.catalog import Model
 from gateway.config.settings import Settings
-from gateway.encoders.speech import SpeechEventEncoder, SpeechStreamEncoder, done_event
+from gateway.encoders.speech import SpeechEventEncoder, SpeechStreamEncoder, done_event, given_format
 from gateway.errors import UnsupportedValue
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint, RequestSize
-from gateway.inference.hold_extension import SoundHoldExtension
+from gateway.inference.hold_extension import AudioHoldExtension
 from gateway.inference.services import Services
 from gateway.inference.sinks import ByteSink, EventSink
 from gateway.ledger import Ledger
@@ -93,10 +93,16 @@ class SpeechEndpoint(Endpoint[SpeechRequest]):
         return ByteSink(call.reply, services.keep_alive, media_type=media_type, claim=call.claim)
 
     def stream_encoder(self, call: Call, opened: Opened[SpeechChunk], services: Services) -> SpeechStreamEncoder:
-        return (SpeechEventEncoder if call.stream else SpeechStreamEncoder)(call.request.format)
+        asked: str = call.request.format
+        given = given_format(opened.first, asked)
+        if given != asked:  # the upstream made it and charges for it
+            call.reply.headers["x-gateway-response-format"] = given
+            if isinstance(call.sink, ByteSink):
+                call.sink.media_type = MEDIA_TYPES[given]
+        return (SpeechEventEncoder if call.stream else SpeechStreamEncoder)(given)
 
-    def hold_limit(self, call: Call, ledger: Ledger) -> SoundHoldExtension:
-        return SoundHoldExtension(call, ledger, usage=partial(_unreported, call))
+    def hold_limit(self, call: Call, ledger: Ledger) -> AudioHoldExtension:
+        return AudioHoldExtension(call, ledger, usage=partial(_unreported, call))
 
     def last_frames(self, call: Call, frames: bytes) -> bytes:
         return done_event(_public(call)) if call.stream else frames
@@ -119,8 +125,8 @@ def _quote(model: Model, characters: int, text_tokens: int, seconds: float) -> Q
     worst = structs.replace(prompt, estimated=True)
     if _counts_tokens(price):
         prompt = structs.replace(prompt, in_text=text_tokens, estimated=True)
-        sound = int(longest * MOST_TOKENS_PER_SECOND)
-        worst = structs.replace(worst, in_text=with_safety(text_tokens), out_audio=sound)
+        audio = int(longest * MOST_TOKENS_PER_SECOND)
+        worst = structs.replace(worst, in_text=with_safety(text_tokens), out_audio=audio)
     if price.per_second_out:
         worst = structs.replace(worst, audio_seconds_out=longest)
     return Quote.of(model, prompt=prompt, worst_case=worst)

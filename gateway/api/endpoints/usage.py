@@ -1,4 +1,4 @@
-"""`GET /v1/usage`: what the caller's account, or only its user, has used, summed by time, model, key, …
+"""`GET /v1/usage`: what the caller's account, only its user, or a session has used, by time, model, key, …
 
 The worker checks the query and passes the question to the process that has the database. A key with a user sees that
 user's calls only. No row names a provider.
@@ -15,10 +15,11 @@ from gateway.api.endpoints.account import currency
 from gateway.api.handler import KeyedHandler
 from gateway.errors import InvalidValue, UnknownParameter
 from gateway.history.usage_question import UsageQuestion
+from gateway.inference.sessions import PLAIN
 
 PERIODS = ("hour", "day", "month")
 GROUPS = (*PERIODS, "model", "key", "endpoint", "outcome")
-PARAMETERS = ("from", "to", "group_by")
+PARAMETERS = ("from", "to", "group_by", "session")
 DAY = 86_400  # seconds
 DEFAULT_DAYS, MOST_DAYS, MOST_DAYS_OF_HOURS = 30, 366, 31
 
@@ -44,6 +45,7 @@ class UsageHandler(KeyedHandler):
             until=until * 1_000_000,
             group_by=groups,
             currency=currency(self.services.settings),
+            session=_session(values),
         )
         self.reply.send(await self.services.usage_history.usage(question))
         self.log_access()
@@ -83,6 +85,14 @@ def _groups(text: str) -> list[str]:
     if len(set(groups)) < len(groups) or sum(name in PERIODS for name in groups) > 1:
         raise InvalidValue("Invalid 'group_by': at most one of hour, day and month, and none twice", param="group_by")
     return groups
+
+
+def _session(values: Mapping[str, str]) -> str:
+    """The id of a session; empty without one."""
+    text = values.get("session")
+    if text is not None and not PLAIN.fullmatch(text):
+        raise InvalidValue("Invalid 'session': expected the id of a session, as receipts show it", param="session")
+    return text or ""
 
 
 def _check_range(since: int, until: int, groups: list[str]) -> None:

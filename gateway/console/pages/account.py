@@ -8,20 +8,22 @@ from typing import Any
 from msgspec import structs
 
 from gateway.admin.actor import ACCOUNT_ROLES
-from gateway.admin.csv_file import csv_pieces, in_pages
-from gateway.admin.memberships import checked_account_role
 from gateway.admin.pages import page_of
-from gateway.admin.refusals import existing_account
-from gateway.admin.statement import CSV_COLUMNS, Statement
-from gateway.admin.statements import Statements
+from gateway.admin.rights import decides_for
 from gateway.amounts import format_amount
 from gateway.console.fields import amount_field
-from gateway.console.pages.site_calls import MOST_RUNNING, running_values
-from gateway.console.pages.site_users import invited
+from gateway.console.group_limits import COUNTS, account_limits
+from gateway.console.pages.site_calls import running_values
+from gateway.console.pages.site_users import invited, shown_email
 from gateway.console.replies import PAGE, Download, Redirect, Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue, NotFound
+from gateway.people.memberships import checked_account_role
+from gateway.reports.csv_file import csv_pieces, in_pages
+from gateway.reports.statement import CSV_COLUMNS, Statement
+from gateway.reports.statements import Statements
+from gateway.web.request_limits import CANCELLATIONS, REPORTS, RUNNING
 
 ACCOUNT = "/accounts/{account}"
 MEMBERS = f"{ACCOUNT}/members"
@@ -32,7 +34,7 @@ PERIODS = {"": "all time", "day": "a day", "week": "a week", "month": "a month"}
 
 async def members(visit: Visit, account: str) -> Reply:
     people = await visit.people()
-    record = await existing_account(visit.store.accounts, account)
+    record = await visit.store.accounts.show(account)
     search, after = visit.query("q").strip(), visit.query("after")
     found = await people.memberships.list(visit.actor, account, after=after, containing=search, limit=PAGE + 1)
     shown, last = page_of(found, PAGE)
@@ -40,6 +42,8 @@ async def members(visit: Visit, account: str) -> Reply:
     threshold = await visit.store.notifications.threshold(visit.actor, account)
     values = {
         "account": record,
+        "counts": COUNTS,
+        "limits": account_limits(visit.settings, record),
         "members": shown,
         "next": last.email if last else "",
         "is_first": not after,
@@ -52,15 +56,16 @@ async def members(visit: Visit, account: str) -> Reply:
         "threshold": "" if threshold.balance_low is None else format_amount(threshold.balance_low),
         "default_threshold": visit.settings.notify.balance_low,
         "nano": format_amount,
-        "writes": visit.actor.is_operator or visit.actor.owns(account),
+        "writes": decides_for(visit.actor, account),
     }
     return View("members.html", f"Account {account}", values)
 
 
 async def invite(visit: Visit, account: str) -> Reply:
     role = checked_account_role(visit.text("role"))
-    new = await (await visit.people()).invitations.to_account(visit.actor, visit.text("email"), account, role)
-    return await invited(visit, new, back=f"/accounts/{account}/members")
+    messages = (await visit.people()).messages
+    done = await messages.invite_to_account(visit.actor, visit.text("email"), account, role)
+    return invited(visit, done, back=f"/accounts/{account}/members")
 
 
 async def withdraw(visit: Visit, account: str, open_invitation: str) -> Reply:
@@ -75,7 +80,8 @@ async def withdraw(visit: Visit, account: str, open_invitation: str) -> Reply:
 async def set_role(visit: Visit, account: str, user: str) -> Reply:
     role = checked_account_role(visit.text("role"))
     await _require_member(visit, account, user)
-    changed = await (await visit.people()).memberships.set(visit.actor, user, account, role)
+    memberships, shown = (await visit.people()).memberships, shown_email(visit)
+    changed = await memberships.set(visit.actor, user, account, role, expected_email=shown)
     visit.note(f"{changed.email} is {role} now.")
     return Redirect(f"/accounts/{account}/members")
 
@@ -134,11 +140,7 @@ async def running_calls(visit: Visit, account: str) -> Reply:
 
 
 async def cancel(visit: Visit, account: str, running: str) -> Reply:
-    calls = visit.services.running_calls
-    found = await calls.list(visit.actor, account=account, limit=MOST_RUNNING)
-    if running not in {call.request_id for call in found.calls}:
-        raise NotFound("There is no such running call")
-    await calls.cancel(visit.actor, running)
+    await visit.services.running_calls.cancel(visit.actor, running, account=account)
     visit.note("The call is cancelled; what was delivered is charged.")
     return Redirect(f"/accounts/{account}/running")
 
@@ -149,10 +151,8 @@ async def _require_member(visit: Visit, account: str, user: str) -> None:
 
 
 async def _statement(visit: Visit, account: str, month: str) -> Statement:
-    people = await visit.people()
-    return await Statements(people.transactions, visit.store.store, people.directory).statement(
-        visit.actor, account, month
-    )
+    history, directory = await visit.services.history(), (await visit.people()).directory
+    return await Statements(history, visit.store.store, directory).statement(visit.actor, account, month)
 
 
 def _months(since: datetime) -> list[str]:
@@ -165,15 +165,20 @@ def _months(since: datetime) -> list[str]:
     return found
 
 
-def _post(path: str, function: Any, *, always: bool = False) -> Route:
+def _post(path: str, function: Any, *, always: bool = False) -> PageRoute:
     path = f"{MEMBERS}/{{user}}/{path}"
-    return Route(method="POST", path=path, audience="owner", function=function, always=always)
+    return PageRoute(method="POST", path=path, audience="owner", function=function, always=always)
+
+
+def _statement_route(path: str, function: Any) -> PageRoute:
+    path = f"{ACCOUNT}/statements/{{month}}{path}"
+    return PageRoute(method="GET", path=path, audience="owner", function=function, waits=True, limit=REPORTS)
 
 
 ROUTES = (
-    Route(method="GET", path=MEMBERS, audience="owner", function=members, menu="Account"),
-    Route(method="POST", path=f"{MEMBERS}", audience="owner", function=invite, form=members),
-    Route(
+    PageRoute(method="GET", path=MEMBERS, audience="owner", function=members, menu="Account"),
+    PageRoute(method="POST", path=f"{MEMBERS}", audience="owner", function=invite, form=members),
+    PageRoute(
         method="POST",
         path=f"{ACCOUNT}/invitations/{{open_invitation}}/withdraw",
         audience="owner",
@@ -183,16 +188,24 @@ ROUTES = (
     _post("role", set_role),
     _post("budget", set_budget),
     _post("remove", remove, always=True),
-    Route(method="POST", path=f"{ACCOUNT}/notifications", audience="owner", function=set_threshold, form=members),
-    Route(method="GET", path=f"{ACCOUNT}/statements/{{month}}", audience="owner", function=statement),
-    Route(method="GET", path=f"{ACCOUNT}/statements/{{month}}/lines.csv", audience="owner", function=statement_csv),
-    Route(
+    PageRoute(method="POST", path=f"{ACCOUNT}/notifications", audience="owner", function=set_threshold, form=members),
+    _statement_route("", statement),
+    _statement_route("/lines.csv", statement_csv),
+    PageRoute(
         method="GET",
         path=f"{ACCOUNT}/running",
         audience="owner",
         function=running_calls,
         menu="Running calls",
         waits=True,
+        limit=RUNNING,
     ),
-    Route(method="POST", path=f"{ACCOUNT}/running/{{running}}/cancel", audience="owner", function=cancel, always=True),
+    PageRoute(
+        method="POST",
+        path=f"{ACCOUNT}/running/{{running}}/cancel",
+        audience="owner",
+        function=cancel,
+        always=True,
+        limit=CANCELLATIONS,
+    ),
 )

@@ -6,21 +6,22 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.accounts.key_settings import ENDPOINTS
-from gateway.accounts.keys import KeyRecord, NewKey
-from gateway.admin.key_editor import is_unused
+from gateway.accounts.key_record import CreatedKey, KeyRecord, is_unused
+from gateway.accounts.key_settings import ENDPOINTS, KEY_SETTINGS
 from gateway.admin.price_list import permitted_models
-from gateway.admin.refusals import existing_account
-from gateway.console.key_form import key_limits, key_values
-from gateway.console.key_rights import manages_keys, may_create
+from gateway.admin.rights import creates_keys, manages_keys, reads_members
+from gateway.admin.times import from_micros
+from gateway.console.key_form import key_limits, key_values, own_limits, short_limits
 from gateway.console.replies import PAGE, Redirect, Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.snippets import api_url, snippet_model, snippets
 from gateway.console.visit import Visit
 from gateway.errors import Forbidden, InvalidValue
+from gateway.history.caller_addresses import addresses_of_keys
 
 OVERLAPS = {"0": "None: the old key ends now", "1": "1 hour", "24": "24 hours", "168": "7 days", "720": "30 days"}
 DEFAULT_OVERLAP = "24"  # hours
+MOST_ADDRESSES = 50  # on the page of a key
 UNUSED = ("30", "90", "180")  # days
 
 
@@ -32,7 +33,7 @@ async def list_(visit: Visit, account: str) -> Reply:
     )
     unused = unused if unused in UNUSED else ""
     after = visit.query("after")
-    found = await visit.store.visible_keys.page(
+    found = await visit.store.key_service.page(
         visit.actor, account, _filter(search, unused, shows_ended=shows_ended), size=PAGE, after=after
     )
     values = {
@@ -40,14 +41,15 @@ async def list_(visit: Visit, account: str) -> Reply:
         "keys": found.keys,
         "next": found.next,
         "is_first": not after,
-        "has_keys": bool(found.keys) or bool(await visit.store.visible_keys.ids(visit.actor, account)),
+        "has_keys": bool(found.keys) or bool(await visit.store.key_service.newest_ids(visit.actor, account, 1)),
         "search": search,
         "shows_ended": shows_ended,
         "unused": unused,
         "periods": UNUSED,
+        "short_limits": short_limits,
         "names": await _names(visit, account, found.keys),
-        "may_create": may_create(visit, account),
-        "sees_all": manages_keys(visit, account) or visit.actor.may("read"),
+        "may_create": creates_keys(visit.actor, account),
+        "sees_all": manages_keys(visit.actor, account) or visit.actor.may("read"),
     }
     return View("keys.html", "API keys", values)
 
@@ -70,16 +72,15 @@ async def new(visit: Visit, account: str) -> Reply:
 
 
 async def create(visit: Visit, account: str) -> Reply:
-    if not may_create(visit, account):
+    if not creates_keys(visit.actor, account):
         raise Forbidden("This page is not for your role")
     limits, _ = key_limits(visit)
     shows_cost = bool(visit.text("show_cost"))
     if visit.text("owner") == "service" or account not in visit.actor.memberships:
-        made = await visit.store.create_key(
+        made = await visit.store.key_service.create(
             visit.actor, account, name=visit.text("name"), show_cost=shows_cost, **limits
         )
     else:
-        await visit.store.check_pepper()
         member_keys = (await visit.people()).member_keys
         made = await member_keys.create(
             visit.actor, account, visit.actor.id, name=visit.text("name"), show_cost=shows_cost, **limits
@@ -88,54 +89,63 @@ async def create(visit: Visit, account: str) -> Reply:
 
 
 async def show(visit: Visit, account: str, key: str) -> Reply:
-    record = await visit.store.visible_keys.show(visit.actor, account, key)
+    record = await visit.store.key_service.show(visit.actor, key, account)
     values = await _form_values(visit, account, record)
     names = await _names(visit, account, [record])
-    return View("key.html", record.name or f"Key …{record.last4}", {**values, "key": record, "names": names})
+    transactions = (await visit.people()).transactions
+    used_from = await transactions.read(addresses_of_keys, [record.id], most=MOST_ADDRESSES)
+    values |= {
+        "key": record,
+        "names": names,
+        "used_from": used_from,
+        "moment": from_micros,
+        "own_limits": own_limits(record),
+    }
+    return View("key.html", record.name or f"Key …{record.last4}", values)
 
 
 async def edit(visit: Visit, account: str, key: str) -> Reply:
-    record = await visit.store.visible_keys.show(visit.actor, account, key)
-    if not manages_keys(visit, account):
-        await visit.store.key_changes.edit(visit.actor, key, name=visit.text("name"))
+    record = await visit.store.key_service.show(visit.actor, key, account)
+    if not manages_keys(visit.actor, account):
+        await visit.store.key_service.edit(visit.actor, record, name=visit.text("name"))
     else:
         limits, clear = key_limits(visit, record)
-        await visit.store.key_changes.edit(visit.actor, key, name=visit.text("name"), clear=clear, **limits)
+        await visit.store.key_service.edit(visit.actor, record, name=visit.text("name"), clear=clear, **limits)
     visit.note("The key is changed, from its next call on.")
     return Redirect(f"/accounts/{account}/keys/{key}")
 
 
 async def rotate_form(visit: Visit, account: str, key: str) -> Reply:
-    record = await visit.store.visible_keys.show(visit.actor, account, key)
+    record = await visit.store.key_service.show(visit.actor, key, account)
     values = {"account": account, "key": record, "overlaps": OVERLAPS, "overlap": DEFAULT_OVERLAP}
     return View("key_rotate.html", "Rotate a key", values)
 
 
 async def rotate(visit: Visit, account: str, key: str) -> Reply:
-    await visit.store.visible_keys.show(visit.actor, account, key)
+    record = await visit.store.key_service.show(visit.actor, key, account)
     hours = visit.text("overlap") or DEFAULT_OVERLAP
     if hours not in OVERLAPS:
         raise InvalidValue("Choose one of the overlaps", param="overlap")
-    rotated = await visit.store.rotate_key(visit.actor, key, overlap=timedelta(hours=int(hours)))
+    rotated = await visit.store.key_service.rotate(visit.actor, record, overlap=timedelta(hours=int(hours)))
     return await _created(visit, account, rotated.new, replaced=rotated.old)
 
 
 async def revoke_form(visit: Visit, account: str, key: str) -> Reply:
-    record = await visit.store.visible_keys.show(visit.actor, account, key)
+    record = await visit.store.key_service.show(visit.actor, key, account)
     return View("key_revoke.html", "Revoke a key", {"account": account, "key": record})
 
 
 async def revoke(visit: Visit, account: str, key: str) -> Reply:
-    await visit.store.visible_keys.show(visit.actor, account, key)
-    revoked = await visit.store.key_admin.revoke(visit.actor, key)
+    record = await visit.store.key_service.show(visit.actor, key, account)
+    revoked = await visit.store.key_service.revoke(visit.actor, record)
     visit.note(f"The key {revoked.name or '…' + revoked.last4} is revoked: it works no more.")
     return Redirect(f"/accounts/{account}/keys")
 
 
-async def _created(visit: Visit, account: str, made: NewKey, *, replaced: KeyRecord | None) -> Reply:
+async def _created(visit: Visit, account: str, made: CreatedKey, *, replaced: KeyRecord | None) -> Reply:
     """The page with the key's text. It replaces the list: a reload shows the list, without the text."""
-    record = await visit.store.visible_keys.show(visit.actor, account, made.id)
-    models = permitted_models(visit.settings, await existing_account(visit.store.accounts, account))
+    record = await visit.store.key_service.show(visit.actor, made.id, account)
+    models = permitted_models(visit.settings, await visit.store.accounts.show(account))
     model = snippet_model(models, record.models)
     address = api_url(visit.settings, visit.asked.host)
     values = {
@@ -150,7 +160,7 @@ async def _created(visit: Visit, account: str, made: NewKey, *, replaced: KeyRec
 
 
 async def _form_values(visit: Visit, account: str, key: KeyRecord | None) -> dict[str, Any]:
-    models = permitted_models(visit.settings, await existing_account(visit.store.accounts, account))
+    models = permitted_models(visit.settings, await visit.store.accounts.show(account))
     fields = key_values(key)
     if visit.error is not None and visit.form:
         fields |= {name: visit.texts(name) if isinstance(fields[name], list) else visit.raw(name) for name in fields}
@@ -159,9 +169,10 @@ async def _form_values(visit: Visit, account: str, key: KeyRecord | None) -> dic
         "fields": fields,
         "models": sorted({*models, *fields["models"]}),
         "endpoints": ENDPOINTS,
+        "settings": KEY_SETTINGS,
         "is_member": account in visit.actor.memberships,
-        "manages": manages_keys(visit, account),
-        "may_write": may_create(visit, account),
+        "manages": manages_keys(visit.actor, account),
+        "may_write": creates_keys(visit.actor, account),
     }
 
 
@@ -170,7 +181,7 @@ async def _names(visit: Visit, account: str, keys: list[KeyRecord]) -> dict[str,
     ids = {key.user for key in keys if key.user}
     if not ids:
         return {}
-    if visit.actor.may_read("users", account) or visit.actor.owns(account):
+    if reads_members(visit.actor, account):
         members = await (await visit.people()).memberships.list(visit.actor, account, ids=ids)
     else:
         members = [visit.person]
@@ -179,15 +190,15 @@ async def _names(visit: Visit, account: str, keys: list[KeyRecord]) -> dict[str,
 
 PATH = "/accounts/{account}/keys"
 ROUTES = (
-    Route(method="GET", path=PATH, audience="member", function=list_, menu="API keys"),
-    Route(method="GET", path=f"{PATH}/new", audience="member", function=new),
-    Route(method="POST", path=f"{PATH}/new", audience="member", function=create, form=new),
-    Route(method="GET", path=f"{PATH}/{{key}}", audience="member", function=show),
-    Route(method="POST", path=f"{PATH}/{{key}}", audience="member", function=edit, form=show),
-    Route(method="GET", path=f"{PATH}/{{key}}/rotate", audience="member", function=rotate_form),
-    Route(method="POST", path=f"{PATH}/{{key}}/rotate", audience="member", function=rotate, form=rotate_form),
-    Route(method="GET", path=f"{PATH}/{{key}}/revoke", audience="member", function=revoke_form),
-    Route(
+    PageRoute(method="GET", path=PATH, audience="member", function=list_, menu="API keys"),
+    PageRoute(method="GET", path=f"{PATH}/new", audience="member", function=new),
+    PageRoute(method="POST", path=f"{PATH}/new", audience="member", function=create, form=new),
+    PageRoute(method="GET", path=f"{PATH}/{{key}}", audience="member", function=show),
+    PageRoute(method="POST", path=f"{PATH}/{{key}}", audience="member", function=edit, form=show),
+    PageRoute(method="GET", path=f"{PATH}/{{key}}/rotate", audience="member", function=rotate_form),
+    PageRoute(method="POST", path=f"{PATH}/{{key}}/rotate", audience="member", function=rotate, form=rotate_form),
+    PageRoute(method="GET", path=f"{PATH}/{{key}}/revoke", audience="member", function=revoke_form),
+    PageRoute(
         method="POST", path=f"{PATH}/{{key}}/revoke", audience="member", function=revoke, form=revoke_form, always=True
     ),
 )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from gateway.admin.oidc.flows import Callback
-from gateway.admin.oidc.sign_in import Connected, PasswordNeeded
 from gateway.console import cookies as names
 from gateway.console.pages.sign_in import enter
 from gateway.console.pages.sign_in import form as sign_in_form
 from gateway.console.paths import HOME, own_path, path_with
 from gateway.console.replies import Redirect, Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue, NotFound, SignInFailed
+from gateway.people.oidc.flows import Callback
+from gateway.people.oidc.sign_in import Connected, PasswordNeeded
 
 OIDC = "/sign-in/oidc"
 PASSWORD = f"{OIDC}/password"
@@ -44,8 +44,7 @@ async def callback(visit: Visit, provider: str) -> Reply:
     oidc, cookie = (await visit.people()).oidc, names.of_step(names.OIDC, names.step_of(came.state))
     flow = await oidc.take_up(provider, came, visit.cookies.get(cookie))
     visit.cookies.delete(cookie)  # only now: the link of somebody else ends no sign-in that is under way
-    user_id = visit.person.id if visit.is_signed_in else ""
-    reply = await oidc.finish(flow, came, visit.client, signed_in=user_id)
+    reply = await oidc.finish(flow, came, visit.client, signed_in=visit.actor if visit.is_signed_in else None)
     if isinstance(reply, Connected):
         visit.note(f"You can sign in with {reply.label} now.")
         return Redirect(PROFILE)
@@ -61,10 +60,11 @@ async def password_form(visit: Visit) -> Reply:
     state, browser = (visit.cookies.get(name) for name in _cookies(visit))
     if not state:
         return Redirect("/sign-in")
-    email = await (await visit.people()).oidc.email_to_confirm(state, browser)
-    if visit.is_signed_in and visit.person.email == email:  # in another tab
+    asked = await (await visit.people()).oidc.confirming(state, browser)
+    if visit.is_signed_in and visit.person.email == asked.email:  # in another tab
         return Redirect(HOME)
-    return View("oidc_password.html", "Your password, once", {"email": email, "step": visit.carried("step")})
+    values = {"asked": asked, "step": visit.carried("step")}
+    return View("oidc_password.html", "Your password, once" if asked.has_password else "Is this you?", values)
 
 
 async def password(visit: Visit) -> Reply:
@@ -72,10 +72,13 @@ async def password(visit: Visit) -> Reply:
     if not state:
         return Redirect("/sign-in")
     oidc = (await visit.people()).oidc
-    try:
-        entered = await oidc.with_password(state, browser, visit.raw("password"), visit.client)
-    except SignInFailed:
-        raise SignInFailed("The password is wrong") from None
+    if visit.text("action") == "take_over":
+        entered = await oidc.without_password(state, browser, visit.client)
+    else:
+        try:
+            entered = await oidc.with_password(state, browser, visit.raw("password"), visit.client)
+        except SignInFailed:
+            raise SignInFailed("The password is wrong") from None
     for name in _cookies(visit):
         visit.cookies.delete(name)
     return await enter(visit, entered.begun, entered.path)
@@ -88,8 +91,8 @@ def _cookies(visit: Visit) -> tuple[str, str]:
 
 
 ROUTES = (
-    Route(method="POST", path=OIDC, audience="public", function=begin, form=sign_in_form),
-    Route(
+    PageRoute(method="POST", path=OIDC, audience="public", function=begin, form=sign_in_form),
+    PageRoute(
         method="GET",
         path=f"{OIDC}/{{provider}}/callback",
         audience="public",
@@ -97,6 +100,6 @@ ROUTES = (
         waits=True,
         completes=True,  # an account that a sign-up creates has its member and its events, whoever still waits for them
     ),
-    Route(method="GET", path=PASSWORD, audience="public", function=password_form),
-    Route(method="POST", path=PASSWORD, audience="public", function=password, form=password_form),
+    PageRoute(method="GET", path=PASSWORD, audience="public", function=password_form),
+    PageRoute(method="POST", path=PASSWORD, audience="public", function=password, form=password_form),
 )

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from heapq import nsmallest
 from typing import Any
 
-from gateway.admin.key_names import key_names
-from gateway.admin.low_balance import low_balance
-from gateway.admin.refusals import existing_account
-from gateway.admin.reports import ReportQuery, Reports
-from gateway.admin.usage_report import Report
-from gateway.console.key_rights import may_create
-from gateway.console.members import sees_all
+from gateway.admin.key_lookups import key_names
+from gateway.admin.money import low_balance
+from gateway.admin.rights import creates_keys
+from gateway.console.choices import sees_all
 from gateway.console.ranges import LABELS, Range, chosen_range
 from gateway.console.refused_requests import count_of_refused, refused_requests
 from gateway.console.replies import Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.usage_chart import chart_table
 from gateway.console.visit import Visit
 from gateway.history.usage_sums import ERRORS, PERIODS, TooManyRows
+from gateway.reports.reports import ReportQuery, Reports
+from gateway.reports.usage_report import Report
+from gateway.web.work_threads import PAGES
 
 TOP = 8  # keys, and sums of refused requests
 
@@ -29,11 +28,11 @@ TOP = 8  # keys, and sums of refused requests
 async def overview(visit: Visit, account: str) -> Reply:
     chosen, people = chosen_range(visit), await visit.people()
     reports = Reports(people.transactions)
-    record = await existing_account(visit.store.accounts, account)
+    record = await visit.store.accounts.show(account)
     by_model = await report_by_model(visit, reports, chosen)
     by_key = await report(visit, reports, chosen, ["key"])
     refused = await refused_requests(visit, chosen, most=TOP)
-    total = await asyncio.to_thread(lambda: by_key.total_form)  # of many rows it takes long
+    total = await PAGES.run(lambda: by_key.total_form)  # of many rows it takes long
     calls = by_key.total["calls"]
     values = {
         "account": record,
@@ -47,10 +46,10 @@ async def overview(visit: Visit, account: str) -> Reply:
         "failed": by_key.total[ERRORS],
         "refused": refused,
         "attempted": calls + await count_of_refused(visit, chosen),
-        "chart": await asyncio.to_thread(chart_table, by_model),
+        "chart": await PAGES.run(chart_table, by_model),
         "top": await _top(visit, by_key),
-        "has_keys": bool(await visit.store.visible_keys.ids(visit.actor, account)),
-        "may_create": may_create(visit, account),
+        "has_keys": bool(await visit.store.key_service.newest_ids(visit.actor, account, 1)),
+        "may_create": creates_keys(visit.actor, account),
         "sees_all": sees_all(visit, account),
     }
     return View("overview.html", f"Overview of {account}", values)
@@ -89,4 +88,4 @@ async def _top(visit: Visit, by_key: Report) -> list[dict[str, Any]]:
     ]
 
 
-ROUTES = (Route(method="GET", path="/accounts/{account}", audience="member", function=overview, menu="Overview"),)
+ROUTES = (PageRoute(method="GET", path="/accounts/{account}", audience="member", function=overview, menu="Overview"),)

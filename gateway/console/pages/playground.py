@@ -9,16 +9,15 @@ from typing import Any
 
 import msgspec
 
-from gateway.admin.call_details import CallDetails, CallReader
 from gateway.admin.price_list import price_list
-from gateway.admin.refusals import existing_account
 from gateway.config.settings import Settings
 from gateway.console.playground_runs import Run, run_lines
 from gateway.console.replies import Document, Reply, Stream, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.snippets import api_url
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue, NotFound
+from gateway.reports.call_details import CallDetails, CallReader
 
 PATH = "/accounts/{account}/playground"
 SETTLED_WITHIN = 10.0  # seconds; a call that was stopped may still be read from its upstream
@@ -36,7 +35,7 @@ _run = msgspec.json.Decoder(Run)
 
 
 async def show(visit: Visit, account: str) -> Reply:
-    record = await existing_account(visit.store.accounts, account)
+    record = await visit.store.accounts.show(account)
     models = [
         {
             "id": one["id"],
@@ -62,7 +61,6 @@ async def run(visit: Visit, account: str) -> Reply:
         wanted = _run.decode(visit.raw("run"))
     except msgspec.MsgspecError as error:
         raise InvalidValue(f"This is no call: {error}", param="run") from None
-    await visit.store.check_pepper()
     key = await (await visit.people()).playground_keys.text(visit.actor, account)
     return Stream(run_lines(_own_url(visit.settings), key, wanted))
 
@@ -107,7 +105,7 @@ def _own_url(settings: Settings) -> str:
 
 
 ROUTES = (
-    Route(method="GET", path=PATH, audience="member", function=show, menu="Playground"),
-    Route(method="POST", path=PATH, audience="member", function=run, always=True),
-    Route(method="GET", path=f"{PATH}/calls/{{request_id}}", audience="member", function=cost, waits=True),
+    PageRoute(method="GET", path=PATH, audience="member", function=show, menu="Playground"),
+    PageRoute(method="POST", path=PATH, audience="member", function=run, always=True),
+    PageRoute(method="GET", path=f"{PATH}/calls/{{request_id}}", audience="member", function=cost, waits=True),
 )

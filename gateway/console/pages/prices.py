@@ -7,15 +7,14 @@ from typing import Any
 from gateway.accounts.accounts import Account
 from gateway.accounts.key_settings import ENDPOINTS
 from gateway.admin.price_list import price_list
-from gateway.admin.refusals import existing_account
 from gateway.console.price_rows import SORTS, capabilities, other_prices, price_rows
 from gateway.console.replies import Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 
 
 async def of_account(visit: Visit, account: str) -> Reply:
-    return _page(visit, await existing_account(visit.store.accounts, account))
+    return _page(visit, await visit.store.accounts.show(account))
 
 
 async def public(visit: Visit) -> Reply:
@@ -51,6 +50,6 @@ def _page(visit: Visit, account: Account | None) -> Reply:
 
 
 ROUTES = (
-    Route(method="GET", path="/accounts/{account}/prices", audience="member", function=of_account, menu="Prices"),
-    Route(method="GET", path="/prices", audience="public", function=public, is_open=is_open, menu="Price list"),
+    PageRoute(method="GET", path="/accounts/{account}/prices", audience="member", function=of_account, menu="Prices"),
+    PageRoute(method="GET", path="/prices", audience="public", function=public, is_open=is_open, menu="Price list"),
 )

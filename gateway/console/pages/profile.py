@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from gateway.admin.request_limits import EXPORTS
-from gateway.admin.second_factor import NewSecret
-from gateway.console.data_export import export_file
+import io
+
+import segno
+
+from gateway.console.json_files import export_file
 from gateway.console.pages.oidc import leave_for
 from gateway.console.pages.sign_in import repeated_password
-from gateway.console.qr_code import qr_svg
 from gateway.console.replies import Redirect, Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 from gateway.errors import NotFound, SignInFailed
+from gateway.people.second_factor import NewSecret
+from gateway.web.request_limits import EXPORTS
 
 PROFILE = "/profile"
 SECOND_FACTOR = "/profile/second-factor"
@@ -20,13 +23,16 @@ SECOND_FACTOR = "/profile/second-factor"
 async def show(visit: Visit) -> Reply:
     people = await visit.people()
     providers = people.oidc.providers
+    everywhere = await people.users.show(visit.actor, visit.person.id)
     values = {
         "user": visit.person,
+        "has_more": (everywhere.role, everywhere.accounts) != (visit.person.role, visit.person.accounts),
         "sessions": await people.sessions.list(visit.actor, visit.person.id),
         "current": visit.session,
         "identities": await people.identities.list(visit.actor, visit.person.id),
         "providers": providers,
         "labels": {one.issuer: one.label for one in providers},
+        "invitations": await people.invitations.of_person(visit.actor),
     }
     return View("profile.html", "Profile", values)
 
@@ -39,12 +45,15 @@ async def rename(visit: Visit) -> Reply:
 
 async def change_password(visit: Visit) -> Reply:
     password, session = repeated_password(visit), visit.session
+    if not visit.person.has_password:
+        await visit.confirm_person()
     sign_in = (await visit.people()).sign_in
     current = visit.raw("current_password") if visit.person.has_password else ""
     try:
         await sign_in.change_password(visit.actor, current, password, session_id=session.id if session else "")
     except SignInFailed:
         raise SignInFailed("The current password is wrong") from None
+    await visit.make_known(visit.person)
     visit.note("Your password is changed. All other sessions have ended.")
     return Redirect(PROFILE)
 
@@ -55,12 +64,14 @@ async def second_factor(visit: Visit) -> Reply:
 
 
 async def enable(visit: Visit) -> Reply:
+    await visit.confirm_person()
     await (await visit.people()).second_factor.enable(visit.actor, visit.text("secret"), visit.text("code"))
     visit.note("The second factor is on: the next sign-in asks for a code.")
     return Redirect(PROFILE)
 
 
 async def disable(visit: Visit) -> Reply:
+    await visit.confirm_person()
     try:
         await (await visit.people()).second_factor.disable(visit.actor, visit.text("code"))
     except SignInFailed:
@@ -69,15 +80,19 @@ async def disable(visit: Visit) -> Reply:
     return Redirect(PROFILE)
 
 
+async def accept_invitation(visit: Visit, own_invitation: str) -> Reply:
+    await (await visit.people()).invitations.accept_own(visit.actor, own_invitation)
+    visit.note("The invitation is accepted.")
+    return Redirect(PROFILE)
+
+
 async def connect(visit: Visit) -> Reply:
-    if visit.person.has_password:
-        await visit.confirm_password()
+    await visit.confirm_person()
     return await leave_for(visit, path=PROFILE, connects=visit.person.id)
 
 
 async def disconnect(visit: Visit) -> Reply:
-    if visit.person.has_password:
-        await visit.confirm_password()
+    await visit.confirm_person()
     identities, keep = (await visit.people()).identities, visit.session.id if visit.session else ""
     await identities.end(visit.actor, visit.person.id, visit.text("issuer"), keep=keep)
     visit.note("The connection has ended.")
@@ -114,22 +129,39 @@ def _secret(proposed: NewSecret) -> dict[str, str]:
     return {"secret": proposed.secret, "readable": " ".join(groups), "qr": qr_svg(proposed.uri)}
 
 
+def qr_svg(text: str) -> str:
+    """A QR code for the authenticator app, as an `svg` element.
+
+    Its modules are dark on a light ground in both colour schemes, because apps expect that.
+    """
+    out = io.BytesIO()
+    code = segno.make(text, error="m", micro=False)
+    code.save(out, kind="svg", scale=4, border=4, dark="#000", light="#fff", xmldecl=False, svgns=True, nl=False,
+              omitsize=True, svgclass="qr", lineclass=None, title="QR code for the authenticator app")  # fmt: skip
+    return out.getvalue().decode()
+
+
 ROUTES = (
-    Route(method="GET", path=PROFILE, audience="signed_in", function=show, menu="Profile"),
-    Route(method="POST", path="/profile/name", audience="signed_in", function=rename, form=show),
-    Route(
+    PageRoute(method="GET", path=PROFILE, audience="signed_in", function=show, menu="Profile"),
+    PageRoute(method="POST", path="/profile/name", audience="signed_in", function=rename, form=show),
+    PageRoute(
         method="POST", path="/profile/password", audience="signed_in", function=change_password, form=show, always=True
     ),
-    Route(method="GET", path=SECOND_FACTOR, audience="signed_in", function=second_factor),
-    Route(method="POST", path=SECOND_FACTOR, audience="signed_in", function=enable, form=second_factor),
-    Route(method="POST", path="/profile/second-factor/off", audience="signed_in", function=disable, form=show),
-    Route(
+    PageRoute(method="GET", path=SECOND_FACTOR, audience="signed_in", function=second_factor),
+    PageRoute(method="POST", path=SECOND_FACTOR, audience="signed_in", function=enable, form=second_factor),
+    PageRoute(method="POST", path="/profile/second-factor/off", audience="signed_in", function=disable, form=show),
+    PageRoute(
         method="POST", path="/profile/identities/end", audience="signed_in", function=disconnect, form=show, always=True
     ),
-    Route(method="POST", path="/profile/identities", audience="signed_in", function=connect, form=show),
-    Route(
+    PageRoute(
+        method="POST", path="/profile/invitations/{own_invitation}", audience="signed_in", function=accept_invitation
+    ),
+    PageRoute(method="POST", path="/profile/identities", audience="signed_in", function=connect, form=show),
+    PageRoute(
         method="POST", path="/profile/sessions/{session}/end", audience="signed_in", function=end_session, always=True
     ),
-    Route(method="POST", path="/profile/sessions/end-others", audience="signed_in", function=end_others, always=True),
-    Route(method="POST", path="/profile/data", audience="signed_in", function=export, form=show, limit=EXPORTS),
+    PageRoute(
+        method="POST", path="/profile/sessions/end-others", audience="signed_in", function=end_others, always=True
+    ),
+    PageRoute(method="POST", path="/profile/data", audience="signed_in", function=export, form=show, limit=EXPORTS),
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from gateway.admin.request_limits import REPORTS
-from gateway.console.key_choice import MOST_KEYS, keys_to_choose
-from gateway.console.members import MOST_MEMBERS, members_to_choose
+from gateway.console.choices import MOST_KEYS, MOST_MEMBERS, keys_to_choose, members_to_choose
 from gateway.console.replies import Reply, View
 from gateway.console.report_form import ReportForm, report_form
 from gateway.console.report_page import report_csv, report_json, report_values
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
+from gateway.web.request_limits import REPORTS
 
 PATH = "/accounts/{account}/reports"
 
@@ -39,7 +38,7 @@ def _form(visit: Visit, account: str) -> ReportForm:
 
 
 ROUTES = (
-    Route(method="GET", path=PATH, audience="member", function=reports, menu="Reports", waits=True, limit=REPORTS),
-    Route(method="GET", path=f"{PATH}.csv", audience="member", function=reports_csv, waits=True, limit=REPORTS),
-    Route(method="GET", path=f"{PATH}.json", audience="member", function=reports_json, waits=True, limit=REPORTS),
+    PageRoute(method="GET", path=PATH, audience="member", function=reports, menu="Reports", waits=True, limit=REPORTS),
+    PageRoute(method="GET", path=f"{PATH}.csv", audience="member", function=reports_csv, waits=True, limit=REPORTS),
+    PageRoute(method="GET", path=f"{PATH}.json", audience="member", function=reports_json, waits=True, limit=REPORTS),
 )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from gateway.admin.sessions import NewSession
-from gateway.admin.sign_in import SecondStep
-from gateway.admin.sign_in_links import PATH as LINK
+from contextlib import suppress
+
 from gateway.console import cookies as names
 from gateway.console.paths import HOME, own_path, path_with
 from gateway.console.replies import Redirect, Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
-from gateway.errors import InvalidLink, InvalidValue, SignInFailed
+from gateway.errors import InvalidLink, InvalidValue, NotSignedIn, SignInFailed
+from gateway.people.sessions import NewSession
+from gateway.people.sign_in import SecondStep
+from gateway.people.sign_in_links import PATH as LINK
 
 CODE_AGE = 600  # seconds that the second step waits
 CODE = "/sign-in/code"
@@ -45,7 +47,11 @@ async def code_form(visit: Visit) -> Reply:
     token = visit.cookies.get(names.of_step(names.SECOND_STEP, step))
     if not token or await _is_in(visit, token):
         return Redirect(path_with("/sign-in", next=target if target != HOME else ""))
-    return View("sign_in_code.html", "Code", {"next": target, "step": step})
+    try:
+        takes_over = await (await visit.people()).sign_in.step_takes_over(token)
+    except InvalidLink:
+        takes_over = False
+    return View("sign_in_code.html", "Code", {"next": target, "step": step, "takes_over": takes_over})
 
 
 async def _is_in(visit: Visit, token: str) -> bool:
@@ -60,8 +66,12 @@ async def _is_in(visit: Visit, token: str) -> bool:
 
 async def code(visit: Visit) -> Reply:
     people, cookie = await visit.people(), names.of_step(names.SECOND_STEP, visit.carried("step"))
+    token = visit.cookies.get(cookie)
     try:
-        session = await people.sign_in.with_code(visit.cookies.get(cookie), visit.text("code"), visit.client)
+        if visit.text("action") == "take_over":
+            session = await people.sign_in.without_code(token, visit.client)
+        else:
+            session = await people.sign_in.with_code(token, visit.text("code"), visit.client)
     except SignInFailed:
         raise SignInFailed("The code is wrong, or it was used already: wait for the next one") from None
     except InvalidLink:
@@ -77,7 +87,10 @@ async def link_form(visit: Visit) -> Reply:
     token = visit.query("token") or visit.raw("token")
     sign_in_ = (await visit.people()).sign_in
     user, signs_in = await sign_in_.owner_of_link(token), await sign_in_.link_signs_in(token)
-    return View("sign_in_link.html", "Welcome", {"token": token, "user": user, "signs_in": signs_in})
+    takes_over = await sign_in_.link_takes_over(token)
+    values = {"token": token, "user": user, "signs_in": signs_in, "takes_over": takes_over}
+    values |= {"disconnects": await sign_in_.link_disconnects(token)}
+    return View("sign_in_link.html", "Welcome", values)
 
 
 async def use_link(visit: Visit) -> Reply:
@@ -97,7 +110,7 @@ async def forgotten_form(visit: Visit) -> Reply:
 
 async def forgotten(visit: Visit) -> Reply:
     people = await visit.people()
-    await people.messages.request_reset(visit.text("email"), address=visit.asked.address)
+    await people.messages.request_reset(visit.text("email"), visit.client)
     return View("forgotten.html", "Forgotten password", {"can_reset": True, "is_sent": True})
 
 
@@ -114,9 +127,14 @@ async def enter(visit: Visit, begun: NewSession | SecondStep, path: str) -> Repl
         step = names.step_of(begun.token)
         visit.cookies.set(names.of_step(names.SECOND_STEP, step), begun.token, max_age=CODE_AGE)
         return Redirect(path_with(CODE, step=step, next=path if path != HOME else ""))
+    people = await visit.people()
+    await people.newcomers.open_account(begun.user.id, visit.asked.address)
     if visit.session is not None:
-        await (await visit.people()).sessions.end(visit.actor, visit.session.id)
-    visit.begin_session(begun)
+        await visit.identify()  # claims may have changed the rights, and a new password has ended the session
+    if visit.session is not None:
+        with suppress(NotSignedIn):
+            await people.sessions.end(visit.actor, visit.session.id)
+    await visit.begin_session(begun)
     return Redirect(path)
 
 
@@ -129,13 +147,13 @@ def repeated_password(visit: Visit) -> str:
 
 
 ROUTES = (
-    Route(method="GET", path="/sign-in", audience="public", function=form),
-    Route(method="POST", path="/sign-in", audience="public", function=sign_in, form=form),
-    Route(method="GET", path=CODE, audience="public", function=code_form),
-    Route(method="POST", path=CODE, audience="public", function=code, form=code_form),
-    Route(method="GET", path=LINK, audience="public", function=link_form),
-    Route(method="POST", path=LINK, audience="public", function=use_link, form=link_form),
-    Route(method="GET", path="/password/forgotten", audience="public", function=forgotten_form),
-    Route(method="POST", path="/password/forgotten", audience="public", function=forgotten, form=forgotten_form),
-    Route(method="POST", path="/sign-out", audience="signed_in", function=sign_out, always=True),
+    PageRoute(method="GET", path="/sign-in", audience="public", function=form),
+    PageRoute(method="POST", path="/sign-in", audience="public", function=sign_in, form=form),
+    PageRoute(method="GET", path=CODE, audience="public", function=code_form),
+    PageRoute(method="POST", path=CODE, audience="public", function=code, form=code_form),
+    PageRoute(method="GET", path=LINK, audience="public", function=link_form),
+    PageRoute(method="POST", path=LINK, audience="public", function=use_link, form=link_form),
+    PageRoute(method="GET", path="/password/forgotten", audience="public", function=forgotten_form),
+    PageRoute(method="POST", path="/password/forgotten", audience="public", function=forgotten, form=forgotten_form),
+    PageRoute(method="POST", path="/sign-out", audience="signed_in", function=sign_out, always=True),
 )

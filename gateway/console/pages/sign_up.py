@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from gateway.admin.sign_ups import PATH as CONFIRM
+from gateway.console.pages.profile import PROFILE
 from gateway.console.pages.sign_in import enter, repeated_password
 from gateway.console.replies import Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
+from gateway.people.sign_ups import PATH as CONFIRM
 
 SIGN_UP = "/sign-up"
 
@@ -34,12 +35,13 @@ async def confirm(visit: Visit) -> Reply:
     token, address = visit.raw("token"), visit.asked.address
     user = await people.sign_ups.confirm(token, name=visit.text("name"), password=password, address=address)
     visit.note("Welcome. Your password is set.")
-    return await enter(visit, await people.sign_in.with_password(user.email, password, visit.client), "/")
+    path = PROFILE if await people.invitations.of_person(user.actor(address)) else "/"
+    return await enter(visit, await people.sign_in.with_password(user.email, password, visit.client), path)
 
 
 ROUTES = (
-    Route(method="GET", path=SIGN_UP, audience="public", function=form),
-    Route(method="POST", path=SIGN_UP, audience="public", function=request, form=form),
-    Route(method="GET", path=CONFIRM, audience="public", function=confirm_form),
-    Route(method="POST", path=CONFIRM, audience="public", function=confirm, form=confirm_form),
+    PageRoute(method="GET", path=SIGN_UP, audience="public", function=form),
+    PageRoute(method="POST", path=SIGN_UP, audience="public", function=request, form=form),
+    PageRoute(method="GET", path=CONFIRM, audience="public", function=confirm_form),
+    PageRoute(method="POST", path=CONFIRM, audience="public", function=confirm, form=confirm_form),
 )

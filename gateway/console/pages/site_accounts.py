@@ -8,18 +8,21 @@ from gateway.accounts.accounts import Account
 from gateway.admin.account_limits import Limits
 from gateway.admin.model_names import known_group, known_models
 from gateway.admin.pages import page_of
-from gateway.admin.refusals import existing_account
 from gateway.amounts import format_amount
 from gateway.console.fields import amount_field, count_field, new_operation, required_amount
+from gateway.console.group_limits import COUNTS, account_limits, group_limits
 from gateway.console.pages.site_prices import own_prices
 from gateway.console.replies import PAGE, Redirect, Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
 
 PATH = "/site/accounts"
-COUNTS = {"rpm": "Requests per minute", "tpm": "Tokens per minute", "concurrency": "Calls at the same time"}
-AMOUNTS = {"floor": "Lowest balance", "monthly": "Cap of a month"}
+AMOUNTS = {
+    "floor": "Lowest balance",
+    "monthly": "Cap of a month",
+    "max_session_cost": "Most for one session",
+}
 RULES = {"group": "as the group says", "allow": "allowed", "deny": "denied"}
 
 
@@ -51,15 +54,19 @@ async def create(visit: Visit) -> Reply:
 
 
 async def show(visit: Visit, account: str) -> Reply:
-    record = await existing_account(visit.store.accounts, account)
+    record = await visit.store.accounts.show(account)
     named = sorted({*visit.settings.models, *record.allowed, *record.denied})
     values = {
         "account": record,
         "groups": sorted({*visit.settings.groups, record.group}),
         "rules": RULES,
         "models": [(name, _rule(record, name)) for name in named],
+        "enabled": {name for name, model in visit.settings.models.items() if record.group in model.groups},
         "prices": await own_prices(visit, record),
         "limits": _limit_texts(record),
+        "counts": COUNTS,
+        "of_group": group_limits(visit.settings, record.group),
+        "effective": account_limits(visit.settings, record),
         "operation": new_operation(),
         "refund_operation": new_operation(),
         "request_id": visit.query("refund"),
@@ -101,7 +108,7 @@ async def move(visit: Visit, account: str) -> Reply:
 
 
 async def limit(visit: Visit, account: str) -> Reply:
-    record = await existing_account(visit.store.accounts, account)
+    record = await visit.store.accounts.show(account)
     typed = {name: count_field(visit, name, label) for name, label in COUNTS.items()}
     typed |= {name: amount_field(visit, name, label) for name, label in AMOUNTS.items()}
     before = _limits(record)
@@ -117,7 +124,7 @@ async def limit(visit: Visit, account: str) -> Reply:
 
 
 async def rule(visit: Visit, account: str) -> Reply:
-    record, wanted = await existing_account(visit.store.accounts, account), visit.text("rule")
+    record, wanted = await visit.store.accounts.show(account), visit.text("rule")
     models = known_models(visit.settings, visit.texts("models"), also={*record.allowed, *record.denied})
     if not models:
         raise InvalidValue("Choose a model", param="models")
@@ -171,27 +178,26 @@ def _rule(account: Account, model: str) -> str:
 
 
 def _limits(account: Account) -> dict[str, int | None]:
-    return {name: getattr(account, name) for name in COUNTS} | {"floor": account.floor, "monthly": account.monthly}
+    return {name: getattr(account, name) for name in (*COUNTS, *AMOUNTS)}
 
 
 def _limit_texts(account: Account) -> dict[str, str]:
     limits: dict[str, Any] = _limits(account)
     texts = {name: str(limits[name] or "") for name in COUNTS}
-    return texts | {
-        "floor": format_amount(account.floor),
-        "monthly": format_amount(account.monthly) if account.monthly is not None else "",
-    }
+    return texts | {name: "" if limits[name] is None else format_amount(limits[name]) for name in AMOUNTS}
 
 
-def _post(path: str, function: Any) -> Route:
-    return Route(method="POST", path=f"{PATH}/{{account}}/{path}", audience="operator", function=function, form=show)
+def _post(path: str, function: Any) -> PageRoute:
+    return PageRoute(
+        method="POST", path=f"{PATH}/{{account}}/{path}", audience="operator", function=function, form=show
+    )
 
 
 ROUTES = (
-    Route(method="GET", path=PATH, audience="viewer", function=list_, menu="Accounts"),
-    Route(method="GET", path="/site/new-account", audience="operator", function=new),
-    Route(method="POST", path="/site/new-account", audience="operator", function=create, form=new),
-    Route(method="GET", path=f"{PATH}/{{account}}", audience="viewer", function=show),
+    PageRoute(method="GET", path=PATH, audience="viewer", function=list_, menu="Accounts"),
+    PageRoute(method="GET", path="/site/new-account", audience="operator", function=new),
+    PageRoute(method="POST", path="/site/new-account", audience="operator", function=create, form=new),
+    PageRoute(method="GET", path=f"{PATH}/{{account}}", audience="viewer", function=show),
     _post("credit", credit),
     _post("debit", debit),
     _post("refund", refund),

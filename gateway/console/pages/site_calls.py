@@ -5,45 +5,86 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from gateway.admin.audit_trail import AuditFilter
-from gateway.admin.call_lists import CallLists
-from gateway.admin.newest_events import newest_events
+from gateway.admin.audit_trail import AuditFilter, newest_events
+from gateway.admin.key_lookups import key_names
 from gateway.admin.pages import page_of
-from gateway.admin.refusals import existing_account
+from gateway.admin.rights import decides_for
 from gateway.admin.times import from_micros, to_micros
 from gateway.amounts import format_amount
+from gateway.console.call_order import chosen_order, is_ranked
+from gateway.console.called_names import MOST_ACCOUNTS, named_key, named_user
 from gateway.console.fields import whole_number
 from gateway.console.ranges import LABELS, chosen_range
 from gateway.console.replies import PAGE, Redirect, Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 from gateway.errors import Unavailable
-from gateway.history.call_search import CallSearch
+from gateway.history.call_search import CallSearch, FoundCall
+from gateway.history.ranked_calls import RankedCalls
+from gateway.reports.call_lists import CallLists
+from gateway.web.request_limits import CANCELLATIONS, RUNNING, SEARCHES
 
 MOST_RUNNING = 200
-FILTERS = ("account", "request_id", "key", "user", "model", "provider", "outcome")
+#: Name, label and hint of each field.
+FILTERS = (
+    ("request_id", "Request", "req_… or chatcmpl-…"),
+    ("account", "Account", ""),
+    ("user", "User", "name or e-mail"),
+    ("key", "Key", "name or last four"),
+    ("model", "Model", ""),
+    ("provider", "Provider", ""),
+    ("outcome", "Outcome", ""),
+    ("session", "Session", ""),
+)
 
 
 async def calls(visit: Visit) -> Reply:
-    chosen, people = chosen_range(visit), await visit.people()
-    filters = {name: visit.query(name) for name in FILTERS}
+    chosen, order = chosen_range(visit), chosen_order(visit)
+    filters: dict[str, Any] = {name: visit.query(name) for name, _, _ in FILTERS}
+    user, person = await named_user(visit, filters["user"])
+    accounts = [filters["account"]] if filters["account"] else sorted(person.accounts)[:MOST_ACCOUNTS] if person else []
+    named = {"user": user, "key": await named_key(visit, filters["key"], accounts, person.id if person else "")}
     wanted = CallSearch(
-        since=to_micros(chosen.since), until=to_micros(chosen.until), before=_before(visit.query("before")), **filters
+        since=to_micros(chosen.since),
+        until=to_micros(chosen.until),
+        before=_before(visit.query("before")),
+        **filters | {name: one.id for name, one in named.items()},
     )
-    found = await CallLists(people.transactions).search(visit.actor, wanted, limit=PAGE + 1)
-    shown, end = page_of(found, PAGE)
-    last = end and end.position
+    found = await _found(visit, order.search(wanted))
+    shown, end = page_of(found.calls, PAGE)
     values = {
+        "path": "/site/calls",
         "range": chosen,
+        "filters": FILTERS,
         "labels": LABELS,
-        "keep": filters,
-        "chosen": filters,
+        "keep": {**filters, **order.texts},
+        "order": order.texts,
+        "chosen": filters | {name: one.text for name, one in named.items()},
+        "named": named,
         "found": shown,
-        "next": ".".join(map(str, (last[0], last[2], last[1]))) if last else "",
-        "is_first": not visit.query("before"),
+        "names": await key_names(visit.store.store, sorted({one.call.key_id for one in shown} - {""})),
+        "next": order.next(end) if order.search(wanted).is_ranked else _behind(end),
+        "is_first": not any(visit.query(name) for name in ("before", "behind", "older")),
+        "searched_since": from_micros(found.since) if found.since > wanted.since and end is None else None,
+        "searched_until": found.since,
         "moment": from_micros,
     }
     return View("site_calls.html", "Calls", values)
+
+
+async def _found(visit: Visit, wanted: CallSearch) -> RankedCalls:
+    if wanted.is_ranked and not wanted.request_id:
+        visit.actor.require("read")
+        return await CallLists(await visit.services.history()).ranked(visit.actor, wanted, limit=PAGE + 1)
+    lists = CallLists((await visit.people()).transactions)
+    return RankedCalls(list(await lists.search(visit.actor, wanted, limit=PAGE + 1)), wanted.since)
+
+
+def _behind(last: FoundCall | None) -> dict[str, str]:
+    if last is None:
+        return {}
+    at, account, seq = last.position
+    return {"before": f"{at}.{seq}.{account}"}
 
 
 async def running_calls(visit: Visit) -> Reply:
@@ -54,16 +95,18 @@ async def running_values(visit: Visit, account: str) -> dict[str, Any]:
     """The running calls that the reader may see, of one account or of all."""
     try:
         found = await visit.services.running_calls.list(visit.actor, account=account, limit=MOST_RUNNING + 1)
-        (running, more), silent = page_of(found.calls, MOST_RUNNING), found.silent
+        (running, more), silent, machines = page_of(found.calls, MOST_RUNNING), found.silent, found.silent_machines
     except Unavailable:
-        running, more, silent = [], None, 1
+        running, more, silent, machines = [], None, 1, 0
     return {
         "calls": running,
         "has_more": more is not None,
         "silent": silent,
+        "silent_machines": machines,
+        "shows_machine": not account and len(visit.services.machines.found) > 1,
         "account": account,
         "base": f"/accounts/{account}/running" if account else "/site/running",
-        "may_cancel": visit.actor.is_operator or visit.actor.owns(account),
+        "may_cancel": decides_for(visit.actor, account),
     }
 
 
@@ -87,7 +130,7 @@ async def audit(visit: Visit) -> Reply:
 async def run_audit(visit: Visit) -> Reply:
     account, began = visit.text("account"), datetime.now(UTC)
     if account:
-        await existing_account(visit.store.accounts, account)
+        await visit.store.accounts.show(account)
     report = await visit.services.audits.run(visit.store, await visit.services.database(), account or None)
     took = int((datetime.now(UTC) - began) / timedelta(milliseconds=1))
     values = {"report": report, "account": account, "took": took, "nano": format_amount}
@@ -125,18 +168,33 @@ def _before(text: str) -> tuple[int, str, int] | None:
 
 
 ROUTES = (
-    Route(method="GET", path="/site/calls", audience="viewer", function=calls, menu="Calls"),
-    Route(
+    PageRoute(
+        method="GET",
+        path="/site/calls",
+        audience="viewer",
+        function=calls,
+        menu="Calls",
+        waits_if=is_ranked,
+        limit=SEARCHES,
+    ),
+    PageRoute(
         method="GET",
         path="/site/running",
         audience="viewer",
         function=running_calls,
         menu="All running calls",
         waits=True,
+        limit=RUNNING,
     ),
-    Route(method="POST", path="/site/running/{running}/cancel", audience="operator", function=cancel),
-    Route(method="GET", path="/site/ledger/{account}", audience="viewer", function=ledger),
-    Route(method="GET", path="/site/audit", audience="viewer", function=audit, menu="Audit"),
-    Route(method="POST", path="/site/audit", audience="operator", function=run_audit, form=audit),
-    Route(method="GET", path="/site/audit-trail", audience="viewer", function=trail, menu="Audit trail"),
+    PageRoute(
+        method="POST",
+        path="/site/running/{running}/cancel",
+        audience="operator",
+        function=cancel,
+        limit=CANCELLATIONS,
+    ),
+    PageRoute(method="GET", path="/site/ledger/{account}", audience="viewer", function=ledger),
+    PageRoute(method="GET", path="/site/audit", audience="viewer", function=audit, menu="Audit"),
+    PageRoute(method="POST", path="/site/audit", audience="operator", function=run_audit, form=audit),
+    PageRoute(method="GET", path="/site/audit-trail", audience="viewer", function=trail, menu="Audit trail"),
 )

@@ -10,19 +10,18 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote_plus
 
-from gateway.accounts.accounts import Refused
-from gateway.accounts.keys import NewKey
-from gateway.admin.csv_file import csv_text
-from gateway.admin.imports import users
-from gateway.admin.imports.accounts import AccountImport
-from gateway.admin.imports.keys import KeyImport
-from gateway.admin.imports.plan import Imported
-from gateway.admin.imports.users import UserImport
+from gateway.accounts.key_record import CreatedKey
 from gateway.console.replies import Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 from gateway.errors import GatewayError, InternalError, InvalidValue
+from gateway.imports import users
+from gateway.imports.accounts import AccountImport
+from gateway.imports.keys import KeyImport
+from gateway.imports.plan import Imported
+from gateway.imports.users import UserImport
 from gateway.log import gateway_log
+from gateway.reports.csv_file import csv_text
 
 PATH = "/site/import"
 LARGEST = 250_000  # bytes of the text as a form sends it: a comma and the end of a line are three each
@@ -49,9 +48,9 @@ async def start(visit: Visit) -> Reply:
 
 async def check(visit: Visit) -> Reply:
     """The dry run. With `visit.error` an import was refused or has stopped, perhaps after some of its steps."""
-    kind, content = _sent(visit)
+    kind, content = sent(visit)
     try:
-        planned = await _import(visit, kind, content, dry_run=True)
+        planned = await _run(visit, await _import_of(visit, kind), kind, content, dry_run=True)
     except InvalidValue as refused:
         faults = refused.message.split("\n")
         if visit.error is not None and visit.error.message == refused.message:
@@ -62,47 +61,59 @@ async def check(visit: Visit) -> Reply:
 
 async def confirm(visit: Visit) -> Reply:
     await visit.confirm_password()
-    kind, content = _sent(visit)
+    kind, content = sent(visit)
     return await visit.imports.run((visit.person.id, kind, content), partial(_confirmed, visit, kind, content))
 
 
 async def _confirmed(visit: Visit, kind: str, content: str) -> Reply:
-    made: list[NewKey] = []
+    made: list[CreatedKey] = []
+    importing = await _import_of(visit, kind)
     try:
-        done = await _import(visit, kind, content, dry_run=False, on_new=made.append)
+        done = await _run(visit, importing, kind, content, dry_run=False, on_new=made.append)
     except Exception as error:
         # Nobody can show the keys again: those before the fault must be on the page, whatever the fault is.
-        if not made:
+        if not made or (isinstance(importing, KeyImport) and importing.has_revoked):
             raise
-        problem, status = _problem(error)
+        problem, status = problem_of(error, "keys")
         return _page("site_import_done.html", "Import", kind, None, made, problem=problem, status=status)
-    return _page("site_import_done.html", "Import", kind, done, made)
+    return _page("site_import_done.html", "Import", kind, done, made, content=content)
 
 
-def _problem(error: Exception) -> tuple[str, int]:
-    if isinstance(error, Refused):
-        return str(error), InvalidValue.status
+def problem_of(error: Exception, what: str) -> tuple[str, int]:
+    """What stopped the making of `what`, in words for the page, and its status; a fault of the program is logged."""
     if not isinstance(error, GatewayError):
-        gateway_log.error("an import of keys failed in the console", exc_info=error)
+        gateway_log.error("an import of %s failed in the console", what, exc_info=error)
         error = InternalError()
     return error.message, error.status
 
 
-async def _import(
-    visit: Visit, kind: str, content: str, *, dry_run: bool, on_new: Callable[[NewKey], None] | None = None
+async def _import_of(visit: Visit, kind: str) -> AccountImport | KeyImport | UserImport:
+    people = await visit.people()
+    check = partial(people.transactions.require_current, visit.actor)
+    if kind == "accounts":
+        return AccountImport.of(visit.store, check=check)
+    if kind == "users":
+        return UserImport.of(people, visit.store, check=check)
+    return KeyImport.of(visit.store, people, most_new=MOST_NEW_KEYS, check=check)
+
+
+async def _run(
+    visit: Visit,
+    importing: AccountImport | KeyImport | UserImport,
+    kind: str,
+    content: str,
+    *,
+    dry_run: bool,
+    on_new: Callable[[CreatedKey], None] | None = None,
 ) -> Imported:
     """InvalidValue names all faults, a line each."""
     name, raw = f"{kind}.csv", content.encode()
-    if kind == "accounts":
-        return await AccountImport.of(visit.store).run(visit.actor, name, raw, dry_run=dry_run)
-    if kind == "users":
-        return await UserImport.of(await visit.people(), visit.store).run(visit.actor, name, raw, dry_run=dry_run)
-    await visit.store.check_pepper()
-    importing = KeyImport.of(visit.store, most_new=MOST_NEW_KEYS)
-    return await importing.run(visit.actor, name, raw, dry_run=dry_run, on_new=on_new)
+    if isinstance(importing, KeyImport):
+        return await importing.run(visit.actor, name, raw, dry_run=dry_run, on_new=on_new)
+    return await importing.run(visit.actor, name, raw, dry_run=dry_run)
 
 
-def _sent(visit: Visit) -> tuple[str, str]:
+def sent(visit: Visit) -> tuple[str, str]:
     """The kind, and the text; InvalidValue for none or too much of it."""
     kind, content = visit.text("kind"), visit.raw("content")
     if kind not in KINDS:
@@ -144,7 +155,7 @@ def _page(
     title: str,
     kind: str,
     done: Imported | None,
-    made: list[NewKey] | None = None,
+    made: list[CreatedKey] | None = None,
     *,
     content: str = "",
     problem: str = "",
@@ -171,7 +182,7 @@ def _value_text(value: Any) -> str:
 
 
 ROUTES = (
-    Route(method="GET", path=PATH, audience="operator", function=start),
-    Route(method="POST", path=PATH, audience="operator", function=check, form=start),
-    Route(method="POST", path=f"{PATH}/confirm", audience="operator", function=confirm, form=check),
+    PageRoute(method="GET", path=PATH, audience="operator", function=start),
+    PageRoute(method="POST", path=PATH, audience="operator", function=check, form=start),
+    PageRoute(method="POST", path=f"{PATH}/confirm", audience="operator", function=confirm, form=check),
 )

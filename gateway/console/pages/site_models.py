@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gateway.admin.configuration_check import CheckOptions, check_in_thread
-from gateway.admin.effective_configuration import effective_configuration
-from gateway.admin.file_additions import additions
-from gateway.admin.found_providers import find_providers
-from gateway.admin.known_providers import SERVERS, VENDORS
-from gateway.admin.plugin_reports import plugin_forms
-from gateway.admin.provider_health import probe, targets
-from gateway.admin.reports import Reports
 from gateway.console.fields import whole_number
 from gateway.console.replies import Redirect, Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
+from gateway.reports.provider_health import probe, targets
+from gateway.reports.reports import Reports
 from gateway.routing.circuit_sync import read_circuit_events
+from gateway.setup.configuration_check import CheckOptions, check_in_thread
+from gateway.setup.effective_configuration import effective_configuration
+from gateway.setup.file_additions import additions
+from gateway.setup.found_providers import find_providers
+from gateway.setup.known_providers import SERVERS, VENDORS
+from gateway.setup.plugin_reports import plugin_forms
+from gateway.web import request_limits
+from gateway.web.work_threads import CHECKS
 
 MODELS = "/site/models"
 CONFIGURATION = "/site/configuration"
@@ -52,7 +53,7 @@ async def probe_target(visit: Visit) -> Reply:
         visit.store.store,
         visit.store.outbox,
         provider=visit.text("provider"),
-        credential=-1 if credential is None else credential,
+        credential=credential or 0,
         model=visit.text("model"),
     )
     visit.note("The next call tries the target." if is_due else "The target is in use already, or is tried next.")
@@ -60,6 +61,7 @@ async def probe_target(visit: Visit) -> Reply:
 
 
 async def configuration(visit: Visit) -> Reply:
+    await visit.services.machines.refresh()
     return View("site_configuration.html", "Configuration", _configuration(visit))
 
 
@@ -84,14 +86,14 @@ async def reload(visit: Visit) -> Reply:
 async def connect(visit: Visit) -> Reply:
     settings, found = visit.settings, await find_providers(os.environ)
     # Without a file, `gateway init` writes all of them into one.
-    new = await asyncio.to_thread(additions, found, settings) if settings.file else None
+    new = await CHECKS.run(additions, found, settings) if settings.file else None
     values = {"file": settings.file, "found": found, "additions": new, "vendors": VENDORS, "servers": SERVERS}
     return View("site_connect.html", "Connect a provider", values)
 
 
 async def plugins(visit: Visit) -> Reply:
     events = await read_circuit_events(visit.store.store)
-    reports = await asyncio.to_thread(plugin_forms, visit.settings, events)  # it imports them
+    reports = await CHECKS.run(plugin_forms, visit.settings, events)  # it imports them
     return View("site_plugins.html", "Plugins", {"plugins": reports})
 
 
@@ -102,15 +104,31 @@ def _configuration(visit: Visit) -> dict[str, Any]:
         "file": settings.file,
         "warnings": settings.warnings,
         "findings": None,
+        "machines": visit.services.machines.found,
     }
 
 
 ROUTES = (
-    Route(method="GET", path=MODELS, audience="viewer", function=models, menu="Models"),
-    Route(method="POST", path=f"{MODELS}/probe", audience="operator", function=probe_target, form=models),
-    Route(method="GET", path=CONFIGURATION, audience="viewer", function=configuration, menu="Configuration"),
-    Route(method="POST", path=f"{CONFIGURATION}/check", audience="operator", function=check, form=configuration),
-    Route(method="POST", path=f"{CONFIGURATION}/reload", audience="operator", function=reload, form=configuration),
-    Route(method="GET", path="/site/connect", audience="operator", function=connect, waits=True),
-    Route(method="GET", path="/site/plugins", audience="viewer", function=plugins, menu="Plugins", waits=True),
+    PageRoute(method="GET", path=MODELS, audience="viewer", function=models, menu="Models"),
+    PageRoute(method="POST", path=f"{MODELS}/probe", audience="operator", function=probe_target, form=models),
+    PageRoute(method="GET", path=CONFIGURATION, audience="viewer", function=configuration, menu="Configuration"),
+    PageRoute(
+        method="POST",
+        path=f"{CONFIGURATION}/check",
+        audience="operator",
+        function=check,
+        form=configuration,
+        limit=request_limits.CHECKS,
+    ),
+    PageRoute(method="POST", path=f"{CONFIGURATION}/reload", audience="operator", function=reload, form=configuration),
+    PageRoute(method="GET", path="/site/connect", audience="operator", function=connect, waits=True),
+    PageRoute(
+        method="GET",
+        path="/site/plugins",
+        audience="viewer",
+        function=plugins,
+        menu="Plugins",
+        waits=True,
+        limit=request_limits.CHECKS,
+    ),
 )

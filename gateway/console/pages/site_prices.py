@@ -7,17 +7,15 @@ from typing import Any
 
 from gateway.accounts.accounts import Account
 from gateway.admin.audit_event import AuditEvent
-from gateway.admin.audit_trail import AuditFilter
+from gateway.admin.audit_trail import AuditFilter, newest_events
 from gateway.admin.model_names import model_of_price
-from gateway.admin.newest_events import newest_events
-from gateway.admin.refusals import existing_account
 from gateway.amounts import parse_factor
 from gateway.billing.price_terms import OwnPrice
 from gateway.config.settings import AmountSettings
 from gateway.console.fields import amount_field
 from gateway.console.own_prices import PriceInForce, amount_fields, price_in_force, unit_of
 from gateway.console.replies import Redirect, Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
 from gateway.ledger.account_terms import FACTOR
@@ -27,7 +25,7 @@ EVENTS = 100  # the newest of the account, in which its prices are looked for
 
 
 async def show(visit: Visit, account: str) -> Reply:
-    record = await existing_account(visit.store.accounts, account)
+    record = await visit.store.accounts.show(account)
     values: dict[str, Any] = {
         "account": record,
         "models": sorted({*visit.settings.models, *record.prices}),
@@ -70,7 +68,7 @@ async def set_factor(visit: Visit, account: str) -> Reply:
 
 async def clear(visit: Visit, account: str) -> Reply:
     # The price of a model that is gone from the configuration can still be removed.
-    model = _known(visit, await existing_account(visit.store.accounts, account))
+    model = _known(visit, await visit.store.accounts.show(account))
     await visit.confirm_password()
     return await _set(visit, account, model, None)
 
@@ -109,12 +107,12 @@ def _label(name: str) -> str:
     return unit_of(name)[0].capitalize()
 
 
-def _post(path: str, function: Any) -> Route:
-    return Route(method="POST", path=f"{PATH}/{path}", audience="operator", function=function, form=show)
+def _post(path: str, function: Any) -> PageRoute:
+    return PageRoute(method="POST", path=f"{PATH}/{path}", audience="operator", function=function, form=show)
 
 
 ROUTES = (
-    Route(method="GET", path=PATH, audience="operator", function=show),
+    PageRoute(method="GET", path=PATH, audience="operator", function=show),
     _post("amounts", set_amounts),
     _post("factor", set_factor),
     _post("clear", clear),

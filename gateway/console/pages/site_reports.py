@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gateway.admin.request_limits import REPORTS
 from gateway.console.replies import Reply, View
 from gateway.console.report_form import ReportForm, report_form
 from gateway.console.report_page import report_csv, report_json, report_values
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
+from gateway.web.request_limits import REPORTS
 
 PATH = "/site/reports"
 
@@ -30,7 +30,9 @@ def _form(visit: Visit) -> ReportForm:
 
 
 ROUTES = (
-    Route(method="GET", path=PATH, audience="viewer", function=reports, menu="All reports", waits=True, limit=REPORTS),
-    Route(method="GET", path=f"{PATH}.csv", audience="viewer", function=reports_csv, waits=True, limit=REPORTS),
-    Route(method="GET", path=f"{PATH}.json", audience="viewer", function=reports_json, waits=True, limit=REPORTS),
+    PageRoute(
+        method="GET", path=PATH, audience="viewer", function=reports, menu="All reports", waits=True, limit=REPORTS
+    ),
+    PageRoute(method="GET", path=f"{PATH}.csv", audience="viewer", function=reports_csv, waits=True, limit=REPORTS),
+    PageRoute(method="GET", path=f"{PATH}.json", audience="viewer", function=reports_json, waits=True, limit=REPORTS),
 )

@@ -5,31 +5,36 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.admin.actor import ACCOUNT_ROLES
-from gateway.admin.invitations import NewInvitation
-from gateway.admin.memberships import checked_account_role
 from gateway.admin.pages import page_of
-from gateway.admin.request_limits import EXPORTS
-from gateway.admin.users import checked_role
-from gateway.console.data_export import export_file
+from gateway.console.json_files import export_file
 from gateway.console.replies import PAGE, Redirect, Reply, View
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue
-from gateway.http_server.places import Limit
+from gateway.people.memberships import checked_account_role
+from gateway.people.messages import Invited
+from gateway.people.users import UserChanges, checked_role
+from gateway.web.places import Limit
+from gateway.web.request_limits import EXPORTS
 
 PATH = "/site/users"
 ROLES = {"none": "none", "viewer": "viewer: reads everything", "operator": "operator: may do everything"}
 
+PROOFS = {"mail": "by e-mail", "provider": "by a sign-in service", "operator": "by an operator", "no": "not proved"}
+PROVED = {"yes": True, "no": False}  # what the list shows; all for any other text
+
 
 async def list_(visit: Visit) -> Reply:
-    people, search = await visit.people(), visit.query("q")
-    found = await people.users.list(visit.actor, after=visit.query("after"), containing=search.lower(), limit=PAGE + 1)
+    people, search, after = await visit.people(), visit.query("q"), visit.query("after")
+    proved = PROVED.get(visit.query("proved"))
+    found = await people.users.list(visit.actor, after=after, containing=search.lower(), proved=proved, limit=PAGE + 1)
     shown, last = page_of(found, PAGE)
     values = {
         "users": shown,
         "next": last.email if last else "",
         "search": search,
-        "is_first": not visit.query("after"),
+        "is_first": not after,
+        "proved": visit.query("proved") if proved is not None else "",
         "invitations": await people.invitations.list(visit.actor),
     }
     return View("site_users.html", "Users", values)
@@ -49,16 +54,16 @@ async def invite(visit: Visit) -> Reply:
             raise InvalidValue("Invite to an account or to a role on the site, one after the other", param="role")
     if account:
         account_role = checked_account_role(visit.text("account_role"))
-        new = await people.invitations.to_account(visit.actor, email, account, account_role)
+        done = await people.messages.invite_to_account(visit.actor, email, account, account_role)
     else:
-        new = await people.invitations.to_site(visit.actor, email, role)
-    return await invited(visit, new, back=f"/site/accounts/{account}" if account else PATH)
+        done = await people.messages.invite_to_site(visit.actor, email, role)
+    return invited(visit, done, back=f"/site/accounts/{account}" if account else PATH)
 
 
-async def invited(visit: Visit, new: NewInvitation, *, back: str) -> Reply:
-    """Send an invitation, or show its link. The page replaces `back`: a reload shows `back`."""
-    delivery = await (await visit.people()).messages.invite_by_mail(new, wanted=True)
-    if delivery is not None and delivery.is_sent:
+def invited(visit: Visit, done: Invited, *, back: str) -> Reply:
+    """Say that an invitation is sent, or show its link. The page replaces `back`: a reload shows `back`."""
+    new, delivery = done.new, done.delivery
+    if done.is_sent:
         visit.note(f"The invitation is sent to {new.invitation.email}.")
         return Redirect(back)
     values = {
@@ -66,7 +71,7 @@ async def invited(visit: Visit, new: NewInvitation, *, back: str) -> Reply:
         "back": back,
         "email": new.invitation.email,
         "expires": new.invitation.expires,
-        "why": delivery.problem if delivery is not None else "",
+        "why": delivery.problem_for(visit.actor) if delivery is not None else "",
         "what": "invitation",
     }
     return View("link_once.html", "The invitation", values)
@@ -86,21 +91,29 @@ async def show(visit: Visit, user: str) -> Reply:
         "roles": ROLES,
         "account_roles": ACCOUNT_ROLES,
         "is_self": visit.person.id == found.id,
+        "proofs": PROOFS,
         "identities": await people.identities.list(visit.actor, user),
         "labels": {one.issuer: one.label for one in people.oidc.providers},
+        "tokens": await people.tokens.ending_with(visit.actor, user),
     }
     return View("site_user.html", found.name or found.email, values)
 
 
+def shown_email(visit: Visit) -> str:
+    """The address that the page showed: who sends a form has chosen the person by it."""
+    if not (email := visit.text("shown_email")):
+        raise InvalidValue("Open the page again: this form does not say for which address it is", param="shown_email")
+    return email
+
+
 async def edit(visit: Visit, user: str) -> Reply:
     users = (await visit.people()).users
-    before = await users.show(visit.actor, user)
-    name, email = visit.text("name"), visit.text("email")
-    if email != before.email:
+    name, email, shown = visit.text("name"), visit.text("email"), shown_email(visit)
+    changes: UserChanges = {"name": name}
+    if email != shown:
         await visit.confirm_password()
-        await users.edit(visit.actor, user, {"name": name, "email": email})
-    else:
-        await users.edit(visit.actor, user, {"name": name})
+        changes["email"] = email
+    await users.edit(visit.actor, user, changes, expected_email=shown)
     visit.note("The user is changed.")
     return Redirect(f"{PATH}/{user}")
 
@@ -108,15 +121,25 @@ async def edit(visit: Visit, user: str) -> Reply:
 async def set_role(visit: Visit, user: str) -> Reply:
     await visit.confirm_password()
     role = checked_role(visit.text("role"))
-    await (await visit.people()).users.edit(visit.actor, user, {"role": role})
+    permanent = visit.text("permanent") == "yes"
+    users, shown = (await visit.people()).users, shown_email(visit)
+    await users.edit(visit.actor, user, {"role": role}, permanent=permanent, expected_email=shown)
     visit.note(f"The role on the site is {role} now.")
     return Redirect(f"{PATH}/{user}")
 
 
 async def remove_second_factor(visit: Visit, user: str) -> Reply:
     await visit.confirm_password()
-    await (await visit.people()).users.edit(visit.actor, user, {"second_factor": False})
+    users, shown = (await visit.people()).users, shown_email(visit)
+    await users.edit(visit.actor, user, {"second_factor": False}, expected_email=shown)
     visit.note("The second factor is removed.")
+    return Redirect(f"{PATH}/{user}")
+
+
+async def prove(visit: Visit, user: str) -> Reply:
+    await visit.confirm_password()
+    await (await visit.people()).users.prove(visit.actor, user, expected_email=shown_email(visit))
+    visit.note("The address is marked as proved.")
     return Redirect(f"{PATH}/{user}")
 
 
@@ -129,8 +152,10 @@ async def end_identity(visit: Visit, user: str) -> Reply:
 
 async def join(visit: Visit, user: str) -> Reply:
     role = checked_account_role(visit.text("account_role"))
-    await (await visit.people()).memberships.set(visit.actor, user, visit.text("account"), role)
-    visit.note(f"The user is {role} of {visit.text('account')} now.")
+    account, permanent = visit.text("account"), visit.text("permanent") == "yes"
+    memberships, shown = (await visit.people()).memberships, shown_email(visit)
+    await memberships.set(visit.actor, user, account, role, permanent=permanent, expected_email=shown)
+    visit.note(f"The user is {role} of {account} now.")
     return Redirect(f"{PATH}/{user}")
 
 
@@ -156,7 +181,8 @@ async def enable(visit: Visit, user: str) -> Reply:
 
 async def link(visit: Visit, user: str) -> Reply:
     await visit.confirm_password()
-    made = await (await visit.people()).sign_in_links.create(visit.actor, user)
+    links = (await visit.people()).sign_in_links
+    made = await links.create(visit.actor, user, expected_email=shown_email(visit))
     values = {
         "url_once": made.url,
         "back": f"{PATH}/{user}",
@@ -184,19 +210,20 @@ async def erase(visit: Visit, user: str) -> Reply:
     return Redirect(PATH)
 
 
-def _post(path: str, function: Any, limit: Limit | None = None) -> Route:
+def _post(path: str, function: Any, limit: Limit | None = None) -> PageRoute:
     path = f"{PATH}/{{user}}/{path}"
-    return Route(method="POST", path=path, audience="operator", function=function, form=show, limit=limit)
+    return PageRoute(method="POST", path=path, audience="operator", function=function, form=show, limit=limit)
 
 
 ROUTES = (
-    Route(method="GET", path=PATH, audience="viewer", function=list_, menu="Users"),
-    Route(method="GET", path="/site/new-user", audience="operator", function=invite_form),
-    Route(method="POST", path="/site/new-user", audience="operator", function=invite, form=invite_form),
-    Route(method="POST", path="/site/invitations/{invitation_id}/withdraw", audience="operator", function=withdraw),
-    Route(method="GET", path=f"{PATH}/{{user}}", audience="viewer", function=show),
+    PageRoute(method="GET", path=PATH, audience="viewer", function=list_, menu="Users"),
+    PageRoute(method="GET", path="/site/new-user", audience="operator", function=invite_form),
+    PageRoute(method="POST", path="/site/new-user", audience="operator", function=invite, form=invite_form),
+    PageRoute(method="POST", path="/site/invitations/{invitation_id}/withdraw", audience="operator", function=withdraw),
+    PageRoute(method="GET", path=f"{PATH}/{{user}}", audience="viewer", function=show),
     _post("name", edit),
     _post("role", set_role),
+    _post("prove", prove),
     _post("second-factor/off", remove_second_factor),
     _post("identities/end", end_identity),
     _post("memberships", join),

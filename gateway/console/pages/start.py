@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.console.menu import current_account
 from gateway.console.replies import Redirect, Reply
-from gateway.console.route import Route
+from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 
 
@@ -17,4 +17,4 @@ async def start(visit: Visit) -> Reply:
     return Redirect("/profile")
 
 
-ROUTES = (Route(method="GET", path="/", audience="signed_in", function=start),)
+ROUTES = (PageRoute(method="GET", path="/", audience="signed_in", function=start),)

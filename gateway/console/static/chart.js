@@ -43,7 +43,7 @@
   // A period as the legend names it.
   const momentOf = (period) => {
     const day = { month: "short", day: "numeric" };
-    const form = period === "hour" ? { ...day, hour: "numeric", minute: "2-digit" } : { ...(period === "day" ? day : { month: "short" }), year: "numeric", timeZone: "UTC" };
+    const form = period === "hour" ? { ...day, hour: "numeric", minute: "2-digit", timeZoneName: "short" } : { ...(period === "day" ? day : { month: "short" }), year: "numeric", timeZone: "UTC" };
     const format = new Intl.DateTimeFormat(undefined, form);
     return (moment) => format.format(new Date(moment * 1e3));
   };

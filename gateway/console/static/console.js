@@ -2,7 +2,7 @@
 (() => {
   "use strict";
 
-  const form = { month: "short", day: "numeric", hour: "numeric", minute: "2-digit" };
+  const form = { month: "short", day: "numeric", hour: "numeric", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
   const thisYear = new Intl.DateTimeFormat(undefined, form);
   const anyYear = new Intl.DateTimeFormat(undefined, { ...form, year: "numeric" });
   const localText = (moment) =>

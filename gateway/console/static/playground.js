@@ -111,7 +111,7 @@
       const seconds = (call.duration_ms - (call.first_token_ms ?? 0)) / 1000;
       const parts = [
         ...(foot.textContent ? [foot.textContent] : []),
-        `${call.cost} ${form.dataset.currency}${call.estimated ? " (estimated)" : ""}`,
+        [call.cost, form.dataset.currency, call.estimated ? "(estimated)" : ""].filter(Boolean).join(" "),
         `${number.format(call.tokens_in)} tokens in, ${number.format(call.tokens_out)} out`,
         ...(call.first_token_ms ? [`first token ${number.format(call.first_token_ms)} ms`] : []),
         ...(seconds >= 0.1 && call.tokens_out > 1 ? [`${(call.tokens_out / seconds).toFixed(1)} tokens/s`] : []),

@@ -6,22 +6,27 @@
 -- All holds and their sums are written together at the end. The sums are exact in doubles, because all holds together
 -- fit into a balance below 2^53.
 
-local NOTED = 3600  -- seconds between two notes of a key's use
+local NOTED = 60  -- seconds between two notes of a key's use
 local ENDED = 200  -- ended leases removed per batch, which adds far fewer
 local expires = string.format('%.0f', now + tonumber(ARGV[5]))
 
+local function reread(owners)
+  for name, owner in pairs(owners) do
+    local sums = redis.call('HMGET', name, 'spent', 'held')
+    owner.spent, owner.held = tonumber(sums[1] or '0'), tonumber(sums[2] or '0') + owner.granted
+  end
+end
+
 function sweep()  -- the holds of a dead worker may reserve money that is no longer needed
-  if reclaim(A, now, SWEPT, limits.granted, keys, members) == 0 then return end
+  if reclaim(A, now, SWEPT, limits.granted, keys, members, sessions) == 0 then return end
   local fresh = redis.call('HMGET', A, 'bal', 'held')
   bal, held = tonumber(fresh[1]), tonumber(fresh[2]) + limits.granted
   for kid, other in pairs(keys) do
     local sums = redis.call('HMGET', A .. ':k:' .. kid, 'spent', 'held')
     other.spent, other.held = tonumber(sums[1] or '0'), tonumber(sums[2] or '0') + other.granted
   end
-  for name, member in pairs(members) do
-    local sums = redis.call('HMGET', name, 'spent', 'held')
-    member.spent, member.held = tonumber(sums[1] or '0'), tonumber(sums[2] or '0') + member.granted
-  end
+  reread(members)
+  reread(sessions)
 end
 
 local records, expiries, admitted = {}, {}, {}
@@ -39,12 +44,13 @@ local function grant(owner, rid, hold, tokens)  -- owner: the key, or the accoun
 end
 
 -- amount, counted: the hold and the tokens as text, because Lua writes a number from 1e14 on with an exponent.
-local function write_hold(rid, kid, key, hold, amount, tokens, counted, note)
+local function write_hold(rid, kid, key, hold, amount, tokens, counted, note, session)
   held, key.held = held + hold, key.held + hold
   grant(limits, rid, hold, tokens)
   grant(key, rid, hold, tokens)
   local member = key.member
   if member then member.held, member.granted = member.held + hold, member.granted + hold end
+  if session then session.held, session.granted = session.held + hold, session.granted + hold end
   if not key.terms then  -- the part that is equal in all records of the key
     local flags = (key.cap and '-b' or '-') .. (key.every and 'p' or '') .. (member and 'u' or '') ..
                   (key.conc > 0 and 'k' or '') .. (limits.conc > 0 and 'a' or '')
@@ -52,7 +58,8 @@ local function write_hold(rid, kid, key, hold, amount, tokens, counted, note)
   end
   local n = #records
   records[n + 1], expiries[n + 1] = rid, expires
-  records[n + 2], expiries[n + 2] = '0 ' .. amount .. ' ' .. counted .. key.terms .. note, rid
+  local terms = session and string.gsub(key.terms, ' %-', ' -s', 1) or key.terms
+  records[n + 2], expiries[n + 2] = '0 ' .. amount .. ' ' .. counted .. terms .. note, rid
 end
 
 local answer, n = {}, 0
@@ -72,16 +79,16 @@ for i = 1, count do
   local rid, kid, amount, tokens = rids[i], ARGV[at + 2], ARGV[at + 5], tonumber(ARGV[at + 6])
   local hold = tonumber(amount)
   local key = keys[kid] or open_key(kid)
-  local code, detail, granted
+  local code, detail, granted, session
   if admitted[rid] then
     code, detail, granted = DUP, now, admitted[rid]
   else
-    code, detail, granted = decide(i, key, ARGV[at + 3], ARGV[at + 4], hold, tokens, 0 + ARGV[at + 8], 0 + ARGV[at + 9])
+    code, detail, granted, session = decide(i, key, ARGV[at + 3], ARGV[at + 4], hold, tokens, 0 + ARGV[at + 8], 0 + ARGV[at + 9])
   end
   if code == OK then
     admitted[rid] = granted
     if granted < hold then amount = string.format('%.0f', granted) end
-    write_hold(rid, kid, key, granted, amount, tokens, ARGV[at + 6], ARGV[at + 7])
+    write_hold(rid, kid, key, granted, amount, tokens, ARGV[at + 6], ARGV[at + 7], session)
   end
   answer[n + 1], answer[n + 2], answer[n + 3] = code, detail, granted
   n = n + 3
@@ -99,6 +106,15 @@ local function save(owner)
   end
 end
 
+local function save_session(name, session)
+  if not session.start then
+    redis.call('HSET', name, 'start', stamp)
+    redis.call('PEXPIRE', name, DAY_MS)
+  end
+  if session.group ~= ARGV[7] then redis.call('HSET', name, 'gmax', ARGV[7]) end
+  redis.call('HINCRBY', name, 'held', string.format('%.0f', session.granted))
+end
+
 if #records > 0 then
   redis.call('HSET', A .. ':rv', unpack(records))
   if limits.granted > 0 then redis.call('HINCRBY', A, 'held', string.format('%.0f', limits.granted)) end
@@ -109,6 +125,9 @@ if #records > 0 then
   end
   for name, member in pairs(members) do
     if member.granted > 0 then redis.call('HINCRBY', name, 'held', string.format('%.0f', member.granted)) end
+  end
+  for name, session in pairs(sessions) do
+    if session.granted > 0 then save_session(name, session) end
   end
   redis.call('ZADD', A .. ':rx', unpack(expiries))
   save(limits)

@@ -13,20 +13,30 @@ local record = A .. ':id:' .. name
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
+local function give_back_to_session(booked, amount)  -- booked: the id of the line that the reclaim wrote
+  local line = redis.call('XRANGE', A .. ':lg', booked, booked)[1]
+  for i = 1, line and #line[2] or 0, 2 do
+    local at = string.match(booked, '^%d+') * 1000
+    local session = line[2][i] == 'meta' and session_since(A, line[2][i + 1], at)
+    if session then give_back(session, amount) end
+  end
+end
+
 local function undo(dead, payer, note)  -- false if the call was settled: then nothing is undone
   local text = redis.call('HGET', A .. ':rv', dead)
   if text then
-    release(A, dead, read_hold(text))
+    release(A, dead, read_hold(text), session_held(A, text))
     redis.call('HDEL', A .. ':rv', dead)
     redis.call('ZREM', A .. ':rx', dead)
   end
   local id = '-'
-  local kind, amount = string.match(redis.call('GET', A .. ':st:' .. dead) or '', '^(%S+) (%S+)')
+  local kind, amount, booked = string.match(redis.call('GET', A .. ':st:' .. dead) or '', '^(%S+) (%S+) ?(%S*)')
   if kind == 'use' then return false end
   if kind == 'reclaim' and amount ~= '0' then
     amount = string.sub(amount, 2)
     local _, line = write_line(A, dead, 'refund', amount, note)
     spend(A, payer, amount, clock[1])
+    give_back_to_session(booked, amount)
     id = line
   end
   mark(A, dead, 'void', '0', id)  -- a worker that was only paused can then neither admit nor settle it
@@ -37,6 +47,7 @@ local old = redis.call('HMGET', record, 'digest', 'rid', 'state', 'until', 'kid'
 if old[1] then
   local before = old[2]
   if old[1] ~= digest then return { OTHER, before } end
+  if before == rid then return { CLAIMED, rid } end  -- the reply to the first copy was lost
   if old[3] == 'done' then return { DONE, before, unpack(redis.call('HMGET', record, 'head', 'body')) } end
   if old[3] == 'lost' then return { LOST, before } end
   local lease = redis.call('ZSCORE', A .. ':rx', before)

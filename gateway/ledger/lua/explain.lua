@@ -47,6 +47,12 @@ if key.member and key.member.cap then
   tell('member.spent', key.member.spent - key.member.base)
   tell('member.held', key.member.held)
 end
+tell('session.budget', lower(key.smax, limits.smax))
+local session = open_session(key, ARGV[HEAD + 7])
+if session then
+  tell('session.spent', session.spent)
+  tell('session.held', session.held)
+end
 tell('account.state', account[1])
 tell('account.rule', rule)
 tell_limits('key', key)
@@ -61,7 +67,8 @@ function sweep()  -- computes the result of reclaim and writes nothing
       if used > amount then
         local taken, apart = has(due, 'b') and 0 or amount, has(due, 'u') and 0 or amount
         local left = bal - held - lowest
-        used = math.min(used, amount + room_beyond(left, A .. ':k:' .. due.kid, taken, member_of(A, due.kid), apart))
+        used = math.min(used, amount + room_beyond(A, left, A .. ':k:' .. due.kid, taken, member_of(A, due.kid), apart,
+                                                   session_held(A, text), 0))
       end
       bal, held = bal - used, held - amount
     end
@@ -86,6 +93,7 @@ local lifted = {
   [COSTLY] = function() key.max = nil end,
   [BUDGET] = function() key.cap = nil end,
   [MEMBER] = function() key.member = nil end,
+  [SESSION] = function() key.smax, limits.smax = nil, nil end,
   [SPENT] = function() lowest = floor end,
 }
 
@@ -97,7 +105,7 @@ while true do
     tell('granted', granted)
     break
   end
-  refusals[#refusals + 1], refusals[#refusals + 2] = code, code == COSTLY and 0 or wait
+  refusals[#refusals + 1], refusals[#refusals + 2] = code, (code == COSTLY or code == SESSION) and 0 or wait
   if not lifted[code] then break end
   lifted[code]()
 end

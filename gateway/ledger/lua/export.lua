@@ -1,11 +1,13 @@
 -- Returns what a backup has of an account, at one moment. Reads only. The ledger is not included: it only grows, so the
--- caller reads it in pages. The same holds for the operations and the refunds, unless `whole` is 1.
--- KEYS: {a:<account>}   ARGV: whole
+-- caller reads it in pages. The same holds for the operations and the refunds if there are more than `most` of either.
+-- KEYS: {a:<account>}   ARGV: most
 -- Returns the numbers of operations and of refunds, the id of the last ledger line ('' for none), then as flat lists the
 -- account's hash, its archive checkpoint, its holds, their expiries (rid, µs, …), the ids of its keys, per key its id
 -- and its hash, per user of a key the user and the member's hash, and the operations and the refunds.
 
-local A, whole = KEYS[1], ARGV[1] == '1'
+local A, most = KEYS[1], tonumber(ARGV[1])
+local operations, refunds = redis.call('HLEN', A .. ':op'), redis.call('HLEN', A .. ':rf')
+local whole = math.max(operations, refunds) <= most
 local last = redis.call('XREVRANGE', A .. ':lg', '+', '-', 'COUNT', 1)
 local kids, keys = redis.call('SMEMBERS', A .. ':ks'), {}
 local members, seen = {}, {}
@@ -18,7 +20,7 @@ for i, kid in ipairs(kids) do
     members[#members + 1] = redis.call('HGETALL', member)
   end
 end
-return { redis.call('HLEN', A .. ':op'), redis.call('HLEN', A .. ':rf'), last[1] and last[1][1] or '',
+return { operations, refunds, last[1] and last[1][1] or '',
          redis.call('HGETALL', A), redis.call('HGETALL', A .. ':ca'), redis.call('HGETALL', A .. ':rv'),
          redis.call('ZRANGE', A .. ':rx', 0, -1, 'WITHSCORES'), kids, keys, members,
          whole and redis.call('HGETALL', A .. ':op') or {}, whole and redis.call('HGETALL', A .. ':rf') or {} }

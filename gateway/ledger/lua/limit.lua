@@ -1,5 +1,5 @@
 -- Changes the floor, the limits and the monthly cap of an account.
--- KEYS: {a:<account>}   ARGV: field value …   fields: floor rpm tpm conc mcap; the value '' removes one
+-- KEYS: {a:<account>}   ARGV: field value …   fields: floor rpm tpm conc mcap smax; the value '' removes one
 -- Returns code, text, month. OK: the text is the id of the last line before a new cap, whose month count.lua completes,
 -- or ''. SHORT: running calls need money below the new floor; the text is the highest possible floor. NOACCT.
 -- {a:…} own is 1 if there is a limit or a cap. mfrom is that id, until count.lua has run.
@@ -21,7 +21,7 @@ if wanted.floor then
   redis.call('HSET', A, 'floor', floor)
 end
 
-for _, field in ipairs({ 'rpm', 'tpm', 'conc' }) do
+for _, field in ipairs({ 'rpm', 'tpm', 'conc', 'smax' }) do
   if wanted[field] == '' then redis.call('HDEL', A, field) end
   if (wanted[field] or '') ~= '' then redis.call('HSET', A, field, wanted[field]) end
 end
@@ -40,6 +40,6 @@ elseif wanted.mcap then
   end
 end
 
-local own = redis.call('HMGET', A, 'rpm', 'tpm', 'conc', 'mcap')
-if own[1] or own[2] or own[3] or own[4] then redis.call('HSET', A, 'own', '1') else redis.call('HDEL', A, 'own') end
+local own = redis.call('HMGET', A, 'rpm', 'tpm', 'conc', 'mcap', 'smax')
+if own[1] or own[2] or own[3] or own[4] or own[5] then redis.call('HSET', A, 'own', '1') else redis.call('HDEL', A, 'own') end
 return { OK, from, month }

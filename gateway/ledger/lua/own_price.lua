@@ -20,6 +20,6 @@ else
   redis.call('HSET', A, field, text)
 end
 local clock = redis.call('TIME')
-local epoch = math.max(clock[1] * 1000000 + clock[2], tonumber(account[2] or '0') + 1)
+local epoch = math.max(clock[1] * 1000000 + clock[2], (tonumber(account[2] or '0') or 0) + 1)
 redis.call('HSET', A, 'pe', string.format('%.0f', epoch))
 return OK

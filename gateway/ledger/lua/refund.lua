@@ -62,6 +62,8 @@ for _, name in ipairs({ A .. ':k:' .. kid, member_of(A, kid) }) do
   end
   redis.call('HINCRBY', name, 'spent', '-' .. amount)
 end
+local session = session_since(A, meta, charged_at * 1000000 + 999)  -- it has milliseconds
+if session then give_back(session, amount) end
 if period_of('month', charged_at) == period_of('month', clock[1]) then count_month(A, -tonumber(amount), clock[1]) end
 redis.call('HINCRBY', A .. ':rf', rid, amount)
 redis.call('HSET', A .. ':rf', 'op ' .. operation, rid)

@@ -1,9 +1,9 @@
 -- The rules of an admission, in their order. This part writes nothing. Then `admit` writes the admitted calls, and
 -- `explain` returns the refusals.
--- `own` in a hash says that an account has limits of its own or a cap, or that a key has a user, scopes, a period or a
--- most per call. Others cost nothing more.
--- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none) epoch (of the account's own prices), then per
---       call
+-- `own` in a hash says that an account has limits of its own or a cap, or that a key has a user, scopes, a period, a most
+-- per call or a most per session. Others cost nothing more.
+-- ARGV: group rpm tpm concurrency lease_µs (the group's limits, 0: none) epoch (of the account's own prices) gmax (the
+--       group's budget of a session, 0: none), then per call
 --       rid kid model enabled hold tokens note least share
 --       enabled: 1 if the group may use the model, else 0, then the key's scopes that the caller has checked
 --       least, share: a hold that does not fit is lowered to 1/share of the free money, if that is at least `least`;
@@ -12,12 +12,12 @@
 -- epoch, or NOACCT. The detail of KEY is GONE if the store does not have the key, although keys are never deleted.
 
 local OK, KEY, ACCOUNT, MODEL, TOOBIG, CONC, RPM, TPM, BUDGET, FUNDS, DUP, DONE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
--- The cap of the month; the most of one call; see `unchecked`; the budget of the key's user.
-local SPENT, COSTLY, SCOPED, MEMBER = 12, 13, 14, 15
+-- The cap of the month; the most of one call; see `unchecked`; the budget of the key's user; that of the session.
+local SPENT, COSTLY, SCOPED, MEMBER, SESSION = 12, 13, 14, 15, 16
 local NOACCT, REGROUP, REPRICE = 20, 21, 22
 local OF_KEY, OF_ACCOUNT = 1, 2  -- whose limit refuses
 local GONE = 1
-local HEAD, WIDTH = 6, 9
+local HEAD, WIDTH = 7, 9
 local SWEPT = 10  -- expired holds read when the balance does not cover a call
 
 local A, count = KEYS[1], (#ARGV - HEAD) / WIDTH
@@ -89,17 +89,20 @@ local function open_member(name)
   return member
 end
 
+-- A number that is no number ends the script with an error, before anything is written: the caller sends the calls of
+-- each key again by themselves, so those of this key fail alone. `used` is written anew.
 local keys = {}
 local function open_key(kid)
   local name = A .. ':k:' .. kid
   local k = redis.call('HMGET', name, 'state', 'exp', 'rpm', 'tpm', 'conc', 'models', 'cap', 'spent', 'held',
                        'own', 'used')
   local key = { state = k[1], exp = k[2], rpm = tonumber(k[3] or '0'), tpm = tonumber(k[4] or '0'),
-                conc = tonumber(k[5] or '0'), models = k[6], cap = k[7] and tonumber(k[7]),
-                spent = tonumber(k[8] or '0'), held = tonumber(k[9] or '0'), granted = 0, used = k[11] }
+                conc = tonumber(k[5] or '0'), models = k[6], cap = k[7] and 0 + k[7],
+                spent = tonumber(k[8] or '0'), held = tonumber(k[9] or '0'), granted = 0,
+                used = k[11] and tonumber(k[11]) }
   if k[10] then
-    local own = redis.call('HMGET', name, 'max', 'every', 'period', 'base', 'scopes', 'user')
-    key.max, key.every, key.scopes = own[1] and tonumber(own[1]), own[2], own[5]
+    local own = redis.call('HMGET', name, 'max', 'every', 'period', 'base', 'scopes', 'user', 'smax')
+    key.max, key.every, key.scopes, key.smax = own[1] and 0 + own[1], own[2], own[5], own[7] and 0 + own[7]
     if own[6] then key.member = open_member(A .. ':u:' .. own[6]) end
     if key.cap then
       key.base = budget_base(own[2], own[3], own[4], key.spent, clock[1])
@@ -112,9 +115,11 @@ local function open_key(kid)
   return key
 end
 
-local limits = { rpm = tonumber(ARGV[2]), tpm = tonumber(ARGV[3]), conc = tonumber(ARGV[4]), granted = 0 }
+local limits = { rpm = tonumber(ARGV[2]), tpm = tonumber(ARGV[3]), conc = tonumber(ARGV[4]), granted = 0,
+                 smax = limit_of(ARGV[7]) }
 if account[6] then  -- the account has limits of its own: the lower one counts
-  local own = redis.call('HMGET', A, 'rpm', 'tpm', 'conc')
+  local own = redis.call('HMGET', A, 'rpm', 'tpm', 'conc', 'smax')
+  limits.smax = lower(limits.smax, limit_of(own[4]))
   for i, name in ipairs({ 'rpm', 'tpm', 'conc' }) do
     local most = tonumber(own[i] or '0')
     if most > 0 and (limits[name] == 0 or most < limits[name]) then limits[name] = most end
@@ -137,8 +142,22 @@ local function unchecked(key, enabled) return key.scopes and key.scopes ~= strin
 
 local function full(owner) return owner.conc > 0 and owner.live >= owner.conc end
 
--- The amount to hold: `hold`, or less where it may be lowered; nil and the refusal when the money is short.
-local function fit(key, hold, least, share)
+local sessions = {}  -- with a budget, by the names of their hashes; see session.lua
+local function open_session(key, note)  -- nil for a call without a session, or if no limit holds
+  local name = (key.smax or limits.smax) and session_name(A, note)
+  if not name then return nil end
+  local found = sessions[name]
+  if not found then
+    local s = redis.call('HMGET', name, 'start', 'spent', 'held', 'gmax')
+    found = { start = s[1], spent = tonumber(s[2] or '0'), held = tonumber(s[3] or '0'), group = s[4], granted = 0 }
+    sessions[name] = found
+  end
+  return found
+end
+
+-- The amount to hold: `hold`, or less where it may be lowered; nil and the refusal when the money is short, with what is
+-- left of the budget of the session.
+local function fit(key, hold, least, share, session)
   local free = bal - held - lowest
   if free < hold and not swept then
     swept = true
@@ -149,6 +168,8 @@ local function fit(key, hold, least, share)
   local both = left and math.min(free, left) or free
   local shared = member and member.cap and member.cap - member.spent - member.held
   if shared and shared < both then both = shared end
+  local within = session and lower(key.smax, limits.smax) - session.spent - session.held
+  if within and within < both then both = within end
   local most = key.max or hold
   if both >= hold and most >= hold then return hold end
   local lowered = share > 0 and math.min(math.floor(both / share), most) or 0
@@ -157,12 +178,13 @@ local function fit(key, hold, least, share)
   local needed = share > 0 and least * share or hold
   if left and left < needed then return nil, BUDGET end
   if shared and shared < needed then return nil, MEMBER end
+  if within and within < needed then return nil, SESSION, math.max(0, within) end
   return nil, bal - held - floor < needed and FUNDS or SPENT
 end
 
 -- Returns the code, then Redis time (µs) of the admission and the amount held; or the wait (µs), and whose limit refuses:
 -- the key's or the account's, 0 where the code says it. COSTLY has the most of one call instead of the wait, SCOPED the
--- scopes.
+-- scopes, SESSION what is left. An admission also has the session in whose budget it counts, if any.
 local function decide(i, key, model, enabled, hold, tokens, least, share)
   if holds[i] then
     local before = read_hold(holds[i])
@@ -181,9 +203,10 @@ local function decide(i, key, model, enabled, hold, tokens, least, share)
   wait = math.max(wait_for(key.tokens, tokens), wait_for(limits.tokens, tokens))
   if wait > 0 then return TPM, wait, wait_for(key.tokens, tokens) == wait and OF_KEY or OF_ACCOUNT end
   if hold > 0 then
-    local granted, refusal = fit(key, hold, least, share)
-    if not granted then return refusal, refusal == COSTLY and key.max or 0, 0 end
-    return OK, now, granted
+    local session = open_session(key, ARGV[HEAD + (i - 1) * WIDTH + 7])
+    local granted, refusal, left = fit(key, hold, least, share, session)
+    if not granted then return refusal, left or refusal == COSTLY and key.max or 0, 0 end
+    return OK, now, granted, session
   end
   return OK, now, 0
 end

@@ -9,7 +9,7 @@
 -- ledger.
 --
 -- A call is charged at most its hold and the money that no call holds: the balance above the floor, and the rest of the
--- budgets of the key and of its user. The remaining cost is `uncollected` on its line. A call that costs nothing has a
+-- budgets of the key, of its user and of the session. The remaining cost is `uncollected` on its line. A call that costs nothing has a
 -- line, too.
 -- Each call writes its line and its marker. All other changes are summed up and written once at the end of the batch.
 -- An error stops the loop, and the sums of the lines written so far are still written: balance, number, sums and holds
@@ -73,13 +73,15 @@ end
 local periods = {}  -- true by name of a hash whose budget may have periods
 local freed, spent = {}, {}  -- what `held` and `spent` change by, by name of their hash
 
--- At most `owed`. taken, apart: the hold if it is not part of what the key, or its user, holds; see room.lua.
-local function collectable(kid, owed, hold, taken, apart)
+-- At most `owed`. taken, apart: the hold if it is not part of what the key, or its user, holds; see room.lua. A session
+-- has a budget only if the hold is part of what it holds, or if there is no hold.
+local function collectable(kid, owed, hold, taken, apart, session)
   local key, user = A .. ':k:' .. kid, member(kid)
   local left = tonumber(bal) - lowest - held
   taken = taken + (spent[key] or 0) + (freed[key] or 0)
   if user then apart = apart + (spent[user] or 0) + (freed[user] or 0) end
-  local most = hold + room_beyond(left, key, taken, user, apart)
+  local beside = session and (spent[session] or 0) + (freed[session] or 0)
+  local most = hold + room_beyond(A, left, key, taken, user, apart, session, beside)
   return math.max(0, math.min(owed, most, tonumber(bal) + LOWEST))
 end
 
@@ -115,13 +117,14 @@ for i = 1, count do
   local marker, record = done[rid] or settled[i], holds[i]
   local code, charged, line = OK, cost, cost  -- of the whole call, as its marker has it; amount of the line, if any
   local linekind, extra = 'use', NONE
-  local hold, flags, holder
+  local hold, flags, holder, session
   if marker then
     local was, before, id = string.match(marker, '^(%S+) (%S+) ?(%S*)')
     if was == 'reclaim' and kind == 'use' then
       -- Exact in doubles: all lie between 0 and -2^53; and x - x is 0, not -0.
       local owed, paid, more = -tonumber(cost), -tonumber(before), nil
-      more = owed > paid and collectable(kid, owed - paid, 0, 0, 0) or owed - paid
+      session = session_since(A, ARGV[p + 8], ARGV[p + 6])
+      more = owed > paid and collectable(kid, owed - paid, 0, 0, 0, session) or owed - paid
       extra = extra_fields(owed - paid - more - uncollected_of(id))
       code, linekind, line = AMENDED, 'adj', string.format('%.0f', 0 - more)
       charged = string.format('%.0f', 0 - (paid + more))
@@ -135,10 +138,11 @@ for i = 1, count do
     correct_tokens(A .. ':tpm:' .. holder, ktpm, ARGV[p + 5] - tokens)
     correct_tokens(A .. ':tpm', atpm, ARGV[p + 5] - tokens)
     if fault then break end
+    session = string.find(flags, 's', 1, true) and session_held(A, record)
     local owed, amount = 0 - cost, 0 + hold
     if owed > amount then
       local paid = collectable(kid, owed, amount, string.find(flags, 'b', 1, true) and 0 or amount,
-                               string.find(flags, 'u', 1, true) and 0 or amount)
+                               string.find(flags, 'u', 1, true) and 0 or amount, session)
       charged, extra = string.format('%.0f', 0 - paid), extra_fields(owed - paid)
       line = charged
     end
@@ -148,7 +152,8 @@ for i = 1, count do
     code, charged, line = OLD, '0', nil
   else
     local owed = 0 - cost
-    local paid = collectable(kid, owed, tonumber(ARGV[p + 9]), 0, 0)
+    session = session_since(A, ARGV[p + 8], ARGV[p + 6])
+    local paid = collectable(kid, owed, tonumber(ARGV[p + 9]), 0, 0, session)
     charged, extra = string.format('%.0f', 0 - paid), extra_fields(owed - paid, true)
     code, line = LATE, charged
   end
@@ -163,6 +168,7 @@ for i = 1, count do
     bal, seq, booked = after, seq + 1, true
     if line ~= '0' then
       add(spent, 'spent', A .. ':k:' .. kid, 0 - line)
+      if session then add(spent, 'spent', session, 0 - line) end
       if user then
         add(spent, 'spent', user, 0 - line)
         periods[user] = true
@@ -179,6 +185,7 @@ for i = 1, count do
       add(freed, 'held', A, 0 - hold)
       if string.find(flags, 'b', 1, true) then add(freed, 'held', A .. ':k:' .. holder, 0 - hold) end
       if user then add(freed, 'held', user, 0 - hold) end
+      if session then add(freed, 'held', session, 0 - hold) end
     end
     if string.find(flags, 'k', 1, true) then end_lease(A .. ':cc:' .. holder, rid) end
     if string.find(flags, 'a', 1, true) then end_lease(A .. ':cc', rid) end

@@ -2,12 +2,12 @@
 -- KEYS: {a:<account>}   ARGV: most (holds and keys that are returned at once)
 -- Returns balance, held, floor and sequence number (false if there is none), the id of the last ledger line ('' for
 -- none), the numbers of holds, expiries, keys and fields of the archive checkpoint, the checkpoint's number of lines, the
--- store's time (µs), rid and expiry (µs) of the account's longest lease; then, unless there is more than `most` of
--- something, the holds (rid, record, …), their expiries (rid, µs, …), the keys (see sums.lua), the checkpoint's fields and the
--- users of keys (see sums.lua).
+-- store's time (µs), rid and expiry (µs) of the account's longest lease, the epoch of its own prices (false for none);
+-- then, unless there is more than `most` of something, the holds (rid, record, …), their expiries (rid, µs, …), the keys
+-- (see sums.lua), the checkpoint's fields and the users of keys (see sums.lua).
 
 local A, most = KEYS[1], tonumber(ARGV[1])
-local account = redis.call('HMGET', A, 'bal', 'held', 'floor', 'seq')
+local account = redis.call('HMGET', A, 'bal', 'held', 'floor', 'seq', 'pe')
 local last = redis.call('XREVRANGE', A .. ':lg', '+', '-', 'COUNT', 1)
 local clock = redis.call('TIME')
 local holds, expiries = redis.call('HLEN', A .. ':rv'), redis.call('ZCARD', A .. ':rx')
@@ -15,12 +15,12 @@ local keys, carry = redis.call('SCARD', A .. ':ks'), redis.call('HLEN', A .. ':c
 local rid, expires = longest_lease(A .. ':cc')
 local answer = { account[1], account[2], account[3], account[4], last[1] and last[1][1] or '', holds, expiries, keys, carry,
                  redis.call('HGET', A .. ':ca', 'n') or '0', string.format('%.0f', clock[1] * 1000000 + clock[2]),
-                 rid, expires }
+                 rid, expires, account[5] }
 if math.max(holds, expiries, keys, carry) <= most then
-  answer[14] = redis.call('HGETALL', A .. ':rv')
-  answer[15] = redis.call('ZRANGE', A .. ':rx', 0, -1, 'WITHSCORES')
-  answer[16] = key_sums(A, redis.call('SMEMBERS', A .. ':ks'))
-  answer[17] = redis.call('HGETALL', A .. ':ca')
-  answer[18] = member_sums(A, answer[16])
+  answer[15] = redis.call('HGETALL', A .. ':rv')
+  answer[16] = redis.call('ZRANGE', A .. ':rx', 0, -1, 'WITHSCORES')
+  answer[17] = key_sums(A, redis.call('SMEMBERS', A .. ':ks'))
+  answer[18] = redis.call('HGETALL', A .. ':ca')
+  answer[19] = member_sums(A, answer[17])
 end
 return answer

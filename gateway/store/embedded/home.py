@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import socket
 import stat
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gateway.store.embedded.file_lock import FileLock
@@ -89,6 +92,22 @@ class ServerHome:
             return pid if not cwd.exists() or cwd.samefile(self.root) else None
         except (OSError, ValueError):
             return None
+
+    def free_space(self) -> str:
+        """How much can still be written, as a part of a message."""
+        try:
+            free = shutil.disk_usage(self.data_dir).free
+        except OSError:
+            return f"the file system of {self.data_dir} cannot be read"
+        return f"free space of the file system of {self.data_dir}: {free / 2**20:.1f} MiB"
+
+    @contextmanager
+    def faults_explained(self) -> Iterator[None]:
+        """Turns an OSError of files in the folder into a StoreSetupError that names the reason and the free space."""
+        try:
+            yield
+        except OSError as error:
+            raise StoreSetupError(f"{self.data_dir}: {error.strerror or error}; {self.free_space()}") from None
 
     def last_words(self) -> str:
         """The last line of the server's log."""

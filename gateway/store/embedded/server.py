@@ -40,6 +40,7 @@ ANSWER_WITHIN = 15.0  # seconds until a starting server must answer; each LOADIN
 STOP_WITHIN = 10.0  # seconds to write the last of the log before SIGKILL
 NO_PID_AFTER = 2.0  # seconds after which a running server has written its pid file
 ATTACH_WITHIN = 10.0  # seconds a command waits for a server that is starting or changes its owner
+CANNOT_WRITE = "-MISCONF"  # the reply of a server that cannot write its file: waiting does not help
 MAX_BACKOFF = 5.0  # seconds between restarts of a server that ends again and again
 
 # PR_SET_PDEATHSIG is set in the child between fork and exec: by this program and not by a preexec_fn, which may
@@ -183,11 +184,13 @@ class EmbeddedServer:
             except StoreInUse as fault:
                 home.users.take(shared=True)
                 path = home.recorded_socket()
-                if path is not None and ask(path, "PING") == "+PONG":
+                answer = ask(path, "PING")
+                if path is not None and answer == "+PONG":
                     return path
                 home.users.release()
-                if time.monotonic() > deadline:
-                    raise StoreSetupError(f"{fault}, but its server does not answer") from None
+                if answer.startswith(CANNOT_WRITE) or time.monotonic() > deadline:
+                    said = f"and its server refuses: {answer[1:]}" if answer else "but its server does not answer"
+                    raise StoreSetupError(f"{fault}, {said}; {home.free_space()}") from None
             await asyncio.sleep(POLL)
 
     async def _wait_for_users(self) -> None:
@@ -200,6 +203,10 @@ class EmbeddedServer:
 
     def _claim(self) -> None:
         """Lock the folder, choose the program, and end a server whose gateway was killed."""
+        with self.home.faults_explained():
+            self._take_over()
+
+    def _take_over(self) -> None:
         home = self.home
         self._stopping = False
         home.prepare()
@@ -234,8 +241,9 @@ class EmbeddedServer:
         assert self._program is not None
         assert self.version is not None
         home = self.home
-        self._socket = home.choose_socket()
-        home.write_version(self.version)
+        with home.faults_explained():
+            self._socket = home.choose_socket()
+            home.write_version(self.version)
         home.server.release()
         home.server.path.unlink(missing_ok=True)  # a dead server's rewrite child may still hold the old file
         home.server.take()
@@ -281,7 +289,10 @@ class EmbeddedServer:
                 return
             if process.poll() is not None:
                 end = _ending(process.returncode)
-                raise StoreSetupError(f"the store's server ended at start with {end}: {self.home.last_words()}")
+                words = f"{self.home.last_words()}; {self.home.free_space()}"
+                raise StoreSetupError(f"the store's server ended at start with {end}: {words}")
+            if answer.startswith(CANNOT_WRITE):
+                raise StoreSetupError(f"the store's server refuses: {answer[1:]}; {self.home.free_space()}")
             if answer.startswith("-LOADING"):
                 deadline = time.monotonic() + ANSWER_WITHIN
             elif time.monotonic() > deadline:

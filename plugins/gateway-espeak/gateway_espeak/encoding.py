@@ -1,6 +1,6 @@
 """Samples to the formats of speech, as they come: `encoder(format, rate)`, then `feed` and `close`, which give bytes.
 
-All sound goes out at 24 kHz, mono. Sharp edges: FLAC comes whole with `close`, because its header counts the samples;
+All audio goes out at 24 kHz, mono. Sharp edges: FLAC comes whole with `close`, because its header counts the samples;
 WAV's header says, as streamed ones do, that nobody knows how long it is.
 """
 
@@ -37,7 +37,7 @@ FORMATS = frozenset({"wav", "pcm", *CONTAINERS})
 
 
 class Encoder(Protocol):
-    """One sound under way."""
+    """The audio of one answer."""
 
     def feed(self, samples: bytes) -> bytes:
         """The next 16-bit samples; the bytes that are ready."""
@@ -48,23 +48,23 @@ class Encoder(Protocol):
 
 def encoder(format: str, rate: int) -> Encoder:
     """An encoder for samples of that rate."""
-    sound = _Packed(CONTAINERS[format]) if format in CONTAINERS else _Plain(wav=format == "wav")
-    return _Resampled(rate, sound)
+    audio = _Packed(CONTAINERS[format]) if format in CONTAINERS else _Plain(wav=format == "wav")
+    return _Resampled(rate, audio)
 
 
 class _Resampled:
     """Brings samples to 24 kHz before they are written."""
 
-    def __init__(self, rate: int, sound: _Plain | _Packed) -> None:
+    def __init__(self, rate: int, audio: _Plain | _Packed) -> None:
         self._stream = soxr.ResampleStream(rate, RATE, 1, dtype="int16")
-        self._sound = sound
+        self._audio = audio
 
     def feed(self, samples: bytes) -> bytes:
-        return self._sound.feed(self._stream.resample_chunk(np.frombuffer(samples, np.int16)))
+        return self._audio.feed(self._stream.resample_chunk(np.frombuffer(samples, np.int16)))
 
     def close(self) -> bytes:
         rest = self._stream.resample_chunk(np.empty(0, np.int16), last=True)
-        return self._sound.feed(rest) + self._sound.close()
+        return self._audio.feed(rest) + self._audio.close()
 
 
 class _Plain:

@@ -1,6 +1,6 @@
 """The frames between the provider and its engine's process, in the form of `gateway.plugins.engine_frames`.
 
-The engine begins with READY and a `Hello`. It is sent a `Job`, and answers PIECE after PIECE of sound and END. Sharp
+The engine begins with READY and a `Hello`. It is sent a `Job`, and answers PIECE after PIECE of audio and END. Sharp
 edge: no frame stops a job; a provider that leaves a job ends the process.
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import espeakng_loader
 
-BUFFER = 100  # milliseconds of sound per call of the callback
+BUFFER = 100  # milliseconds of audio per call of the callback
 
 # From espeak-ng's speak_lib.h.
 _SYNCHRONOUS = 2
@@ -83,7 +83,7 @@ class Library:
         return found
 
     def speak(self, text: str, *, voice: str, rate: int, take: Callable[[bytes], None]) -> None:
-        """Say it, handing the sound to `take` as it is made; what `take` raises ends it and is raised."""
+        """Say it, handing the audio to `take` as it is made; what `take` raises ends it and is raised."""
         if self._lib.espeak_SetVoiceByName(voice.encode()) != 0:
             raise ValueError("no such voice")
         self._lib.espeak_SetParameter(_RATE, rate, 0)

@@ -9,7 +9,7 @@ Configure it as any other::
     queue = 32            # texts that may wait for that, beyond which callers get a 503
     library = ""          # a libespeak-ng of the system's, such as "libespeak-ng.so.1"; otherwise the wheel's
 
-Sharp edge: sound is made as fast as it is read, so a caller who reads slowly keeps a process to himself meanwhile.
+Sharp edge: audio is made as fast as it is read, so a caller who reads slowly keeps a process to himself meanwhile.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class EspeakProvider(Provider, Speech):
         await self._engines.close()
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
-        """The sound as it is made; leaving it ends the process that makes it."""
+        """The audio as it is made; leaving it ends the process that makes it."""
         job, limits = msgspec.json.encode(self._job(request)), target.timeouts
         async with self._engines.acquire(within=limits.first_byte) as engine:
             await engine.send(Kind.JOB, job)

@@ -2,7 +2,7 @@
 answers on it, one after the other.
 
 It is a process and not a thread because the library is one per process, takes text from anywhere and is written in C:
-if it falls, a sound falls and not the gateway. Sharp edge: sound that nobody reads makes it wait.
+if it falls, one answer falls and not the gateway. Sharp edge: audio that nobody reads makes it wait.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ def main(path: str = "") -> None:
 
 
 def _serve(library: Library, job: Job, outbox: BinaryIO) -> None:
-    sound = encoder(job.format, library.rate)
+    audio = encoder(job.format, library.rate)
     spoken = 0
 
     def take(samples: bytes) -> None:
         nonlocal spoken
         spoken += len(samples)
-        if piece := sound.feed(samples):
+        if piece := audio.feed(samples):
             _send(outbox, Kind.PIECE, piece)
 
     library.speak(job.text, voice=job.voice, rate=job.rate, take=take)
     if not spoken:
         take(bytes(2 * library.rate // 10))  # a text without a word in it is a moment of silence
-    if piece := sound.close():
+    if piece := audio.close():
         _send(outbox, Kind.PIECE, piece)
     _send(outbox, Kind.END)
 

@@ -87,8 +87,8 @@ def test_pitch_is_unchanged_by_resampling() -> None:
     from gateway_espeak.encoding import encoder
 
     tone = (np.sin(np.arange(22_050) * 2 * np.pi * 440 / 22_050) * 8000).astype(np.int16)
-    sound = encoder("pcm", 22_050)
-    data = b"".join(sound.feed(tone[at : at + 2205].tobytes()) for at in range(0, len(tone), 2205)) + sound.close()
+    audio = encoder("pcm", 22_050)
+    data = b"".join(audio.feed(tone[at : at + 2205].tobytes()) for at in range(0, len(tone), 2205)) + audio.close()
     spectrum = np.abs(np.fft.rfft(np.frombuffer(data, np.int16)))
     assert len(data) == 48_000
     assert spectrum.argmax() == 440
@@ -111,7 +111,7 @@ def test_every_language_gives_audio() -> None:
         sounds = {
             name: np.frombuffer(await said(provider, asked("hello 1", voice=name)), np.int16) for name in languages
         }
-        return [name for name, sound in sounds.items() if np.abs(sound).max() < 100]
+        return [name for name, audio in sounds.items() if np.abs(audio).max() < 100]
 
     assert run(silent) == []
 
@@ -146,9 +146,9 @@ def test_speed_is_honoured_or_refused() -> None:
 
 
 def test_text_without_words_is_a_short_silence() -> None:
-    sound = np.frombuffer(run(lambda provider: said(provider, asked(" \n"))), np.int16)
-    assert 0 < len(sound) <= 24_000
-    assert np.abs(sound).max() <= 1  # the change of rate dithers
+    audio = np.frombuffer(run(lambda provider: said(provider, asked(" \n"))), np.int16)
+    assert 0 < len(audio) <= 24_000
+    assert np.abs(audio).max() <= 1  # the change of rate dithers
 
 
 def test_text_is_never_interpreted_as_markup() -> None:

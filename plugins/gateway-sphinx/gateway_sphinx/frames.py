@@ -34,7 +34,7 @@ class Job(Struct):
 
 
 class Spoken(Struct):
-    """A word and its place in the sound, in seconds."""
+    """A word and its place in the audio, in seconds."""
 
     word: str
     start: float

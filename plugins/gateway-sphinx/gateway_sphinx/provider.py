@@ -4,9 +4,9 @@ Configure it as any other::
 
     [providers.sphinx]
     plugin = "sphinx"
-    processes = 1         # sounds heard at once
-    queue = 16            # sounds that may wait for that, beyond which callers get a 503
-    longest = 3600.0      # seconds a sound may play
+    processes = 1         # audio files heard at once
+    queue = 16            # audio files that may wait for that, beyond which callers get a 503
+    longest = 3600.0      # seconds of audio in a file
 
 Sharp edges: it hears what it knows, American English read aloud; and a second of speech takes a third of a second of
 one processor, so mind `timeouts.total`.

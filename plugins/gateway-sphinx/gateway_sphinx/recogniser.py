@@ -1,4 +1,4 @@
-"""Samples in, utterances out: a voice detector cuts the sound at its pauses, the decoder writes down each stretch.
+"""Samples in, utterances out: a voice detector cuts the audio at its pauses, the decoder writes down each stretch.
 
 Sharp edge: a stretch without a pause is cut after `LONGEST` seconds, in the middle of a word if need be, for what the
 decoder keeps in mind grows with it.
@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from pocketsphinx import Decoder, Endpointer
 
+from .audio import RATE
 from .frames import Spoken, Utterance
-from .sound import RATE
 
 LONGEST = 30.0  # seconds of speech without a pause
 PER_SECOND = 100  # frames of the decoder
@@ -24,7 +24,7 @@ class Recogniser:
     def __init__(self) -> None:
         self._decoder = Decoder(samprate=RATE, loglevel="FATAL")
         self._usual = self._decoder.get_cmn()
-        self.heard = 0.0  # seconds, of the sound under way
+        self.heard = 0.0  # seconds, of the audio under way
 
     def utterances(self, blocks: Iterable[bytes]) -> Iterator[Utterance]:
         """What is said in them, as soon as each stretch of speech ends."""

@@ -16,9 +16,9 @@ import msgspec
 
 from gateway.plugins.engine_frames import HEADER, frame
 
+from .audio import Unreadable, samples
 from .frames import Job, Kind, Refusal, Summary
 from .recogniser import Recogniser
-from .sound import Unreadable, samples
 
 POLITE = 5  # how much the gateway's own processes go first
 

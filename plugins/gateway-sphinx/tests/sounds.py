@@ -24,7 +24,7 @@ TARGET = Target("sphinx", "sphinx")
 class File:
     """An upload as the gateway would hand it over; `sent` says that all of it has been taken."""
 
-    filename = "sound"
+    filename = "audio"
     media_type = "application/octet-stream"
     seconds: float | None = None
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
+from gateway_sphinx.audio import BLOCK, samples
 from gateway_sphinx.provider import SphinxProvider
-from gateway_sphinx.sound import BLOCK, samples
 from sounds import SAID, SPOKEN, TARGET, File, asked, noise, spoken, written
 
 from gateway import Transcript, TranscriptEvent
@@ -108,7 +108,7 @@ def test_mp3_of_several_blocks_is_decoded_without_gaps(capfd: pytest.CaptureFixt
 @pytest.mark.parametrize(
     "data",
     [
-        b"no sound at all",
+        b"no audio at all",
         b"",
         b"\x00" * 4096,
         b"RIFF\xff\xff\xff\xffWAVE",

@@ -42,7 +42,7 @@ def test_gateway_finds_the_plugin_by_its_entry_point() -> None:
     assert point.load().SphinxProvider is SphinxProvider
 
 
-def test_sound_longer_than_configured_is_refused() -> None:
+def test_audio_longer_than_configured_is_refused() -> None:
     silence = written(np.zeros(16_000 * 3, np.float32), format="FLAC")
     with pytest.raises(UpstreamRejected, match="longer than 2 seconds") as caught:
         run(lambda provider: provider.transcribe(asked(File(silence)), TARGET), longest=2.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import msgspec
@@ -53,6 +54,20 @@ async def test_balance_has_the_amount_and_the_holds_of_running_calls(
     await running
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_receipt_is_found_by_the_id_in_the_answer(client: Client, gateway: Gateway, stream: bool) -> None:
+    if stream:
+        response, text, _ = await client.stream()
+        seen = set(re.findall(r'"id": ?"(chatcmpl-[^"]*)"', text))
+    else:
+        response, answer = await client.chat()
+        seen = {answer["id"]}
+    await gateway.settlement.drain()
+    [shown] = seen
+    status, receipt = await get(client, f"/v1/usage/{shown}")
+    assert (status, receipt["request_id"]) == (200, response.headers["x-request-id"])
+
+
 async def test_receipt_has_the_usage_hold_and_cost_of_a_call(client: Client, gateway: Gateway, ledger: Ledger) -> None:
     response, answer = await client.chat(max_tokens=50)
     await gateway.settlement.drain()
@@ -78,6 +93,7 @@ async def test_receipt_has_the_usage_hold_and_cost_of_a_call(client: Client, gat
         "answers": [],
         "outcome": "ok",
         "tags": {},
+        "session": None,
     }
     assert line.meta["hold"] > -line.amount > 0
     assert receipt["price"] == gateway.catalog.models["m1"].price.version != ""
@@ -126,6 +142,7 @@ async def test_receipts_of_other_keys_and_unknown_receipts_give_the_same_404(
     assert (await get(client, path))[0] == 200
 
 
+@pytest.mark.holds("api.md#get-v1-usage-1")
 async def test_receipt_of_a_call_that_the_store_has_forgotten_comes_from_the_history(
     client: Client, gateway: Gateway, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

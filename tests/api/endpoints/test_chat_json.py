@@ -12,7 +12,7 @@ import pytest
 from gateway.accounts.accounts import Accounts
 from gateway.amounts import NANO
 from gateway.ledger import Ledger
-from gateway.metrics import Delta, Totals
+from gateway.metrics import MetricsDelta, Totals
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client
@@ -92,6 +92,7 @@ async def test_charge_is_the_upstreams_usage_at_the_models_price(
     assert account.held == 0
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-1")
 async def test_missing_usage_is_estimated_and_marked(client: Client, upstream: FakeUpstream, ledger: Ledger) -> None:
     upstream.enqueue(Reply.json(completion(usage=None)))
     response, answer = await client.chat()
@@ -103,6 +104,7 @@ async def test_missing_usage_is_estimated_and_marked(client: Client, upstream: F
     assert line.amount < 0
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-2")
 @pytest.mark.parametrize(
     "usage",
     [
@@ -122,6 +124,7 @@ async def test_impossible_usage_neither_credits_nor_empties_an_account(
     assert line.meta["estimated"]
 
 
+@pytest.mark.holds("prices.md#calls-that-fail-or-are-cut-1")
 async def test_upstream_error_is_mapped_and_costs_nothing(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
@@ -161,6 +164,7 @@ async def test_tool_calls_are_passed_on_with_ids_and_argument_text(client: Clien
     assert upstream.seen[0].json["tools"] == tools
 
 
+@pytest.mark.holds("prices.md#leaving-early-2")
 async def test_client_that_disconnects_stops_the_upstream_within_a_quarter_second(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
@@ -229,7 +233,7 @@ async def test_requests_in_flight_are_counted_while_they_run(
     totals = Totals()
 
     def in_flight() -> str:
-        totals.merge(gateway.metrics.drain() or Delta(), source="w")
+        totals.merge(gateway.metrics.drain() or MetricsDelta(), source="w")
         text = totals.text()[0].decode()
         return next((line for line in text.splitlines() if line.startswith('gateway_in_flight{endpoint="chat"}')), "")
 

@@ -84,6 +84,7 @@ async def test_usage_is_always_requested_upstream_and_sent_only_if_the_caller_re
     assert frames[-1]["usage"]["total_tokens"] == 19
 
 
+@pytest.mark.holds("README.md#model-gateway-2")
 async def test_cut_upstream_ends_with_an_error_frame_and_without_done(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -98,6 +99,7 @@ async def test_cut_upstream_ends_with_an_error_frame_and_without_done(
     assert line.meta["usage"]["out_text"] == 2  # "Hello", never the error's text
 
 
+@pytest.mark.holds("README.md#model-gateway-2")
 async def test_stream_end_without_a_finish_is_a_truncation(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(Reply.stream(HELLO[:3], done=False))
     _, text, _ = await client.stream()
@@ -136,6 +138,7 @@ async def test_stream_fails_over_to_the_next_target_without_a_visible_error(
     assert len(upstream.seen) == 2
 
 
+@pytest.mark.holds("prices.md#leaving-early-3")
 async def test_client_disconnect_cancels_upstream_and_bills_what_was_delivered(
     client: Client, upstream: FakeUpstream, ledger: Ledger, accounts: Accounts
 ) -> None:
@@ -284,6 +287,7 @@ async def test_lease_renewal_stores_the_cost_of_a_stream(
     task.cancel()
 
 
+@pytest.mark.holds("prices.md#what-is-held-2")
 async def test_hold_of_a_long_stream_is_extended_while_the_balance_allows(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
@@ -296,6 +300,7 @@ async def test_hold_of_a_long_stream_is_extended_while_the_balance_allows(
     assert account.balance < 10 * NANO - 29 * 1000 * NANO // 1_000_000
 
 
+@pytest.mark.holds("prices.md#what-is-held-2")
 async def test_stream_is_cut_at_most_one_chunk_after_the_balance_is_used_up(
     client: Client, upstream: FakeUpstream, accounts: Accounts, keys: Any
 ) -> None:

@@ -61,6 +61,19 @@ BILLED = [
 ]
 
 
+@pytest.mark.holds(
+    "prices.md#estimates-4",
+    "prices.md#estimates-9",
+    "prices.md#estimates-10",
+    "prices.md#estimates-11",
+    "prices.md#estimates-12",
+    "prices.md#estimates-13",
+    "prices.md#estimates-14",
+    "prices.md#estimates-15",
+    "prices.md#estimates-16",
+    "prices.md#estimates-17",
+    "prices.md#estimates-19",
+)
 def test_image_counts_as_its_upstream_bills_it() -> None:
     found = {
         (name, size, detail): held(model(model=name), image(png(*size), detail)) for name, size, detail, _ in BILLED
@@ -68,12 +81,14 @@ def test_image_counts_as_its_upstream_bills_it() -> None:
     assert found == {(name, size, detail): tokens for name, size, detail, tokens in BILLED}
 
 
+@pytest.mark.holds("prices.md#estimates-8")
 def test_most_expensive_upstream_of_the_model_counts() -> None:
     two = [{"provider": "p", "model": "gpt-4o"}, {"provider": "p", "model": "gpt-4o-mini"}]
     assert held(model(provider="", targets=two), image(png(*SQUARE))) == 25_501
     assert held(model(model="gpt-4o", fallbacks=["spare"]), image(png(*SQUARE))) == 1_399
 
 
+@pytest.mark.holds("prices.md#estimates-17")
 def test_unknown_upstream_counts_as_the_most_expensive_usual_one() -> None:
     assert held(model(model="house-model"), image(png(*SQUARE), "low")) == 1_399
 
@@ -87,12 +102,14 @@ def test_setting_has_a_family_for_each_rule() -> None:
     assert {image_rule(family) for family in get_args(ImageFamily)} == {rule for _, rule in PATTERNS}
 
 
+@pytest.mark.holds("prices.md#estimates-8")
 def test_operator_names_the_model_whose_images_a_deployment_counts() -> None:
     assert held(model(model="deployment-7", images_like="gpt-4o"), image(png(*SQUARE))) == 765
     with pytest.raises(SettingsError, match=r"models\.m\.images_like"):
         model(images_like="no-such-family")
 
 
+@pytest.mark.holds("prices.md#estimates-19")
 @pytest.mark.parametrize(
     ("name", "tokens"),
     [("gpt-4o", 1_105), ("gpt-4o-mini", 36_835), ("claude-sonnet-4-5", 1_600), ("gpt-5-mini", 2_489)],
@@ -102,6 +119,7 @@ def test_image_of_unknown_size_counts_as_a_large_one(name: str, tokens: int) -> 
     assert held(model(model=name), url) == tokens
 
 
+@pytest.mark.holds("prices.md#estimates-18")
 @pytest.mark.parametrize(
     ("name", "address", "tokens"),
     [
@@ -117,6 +135,7 @@ def test_video_or_file_that_gemini_fetches_counts_a_quarter_of_its_window(name: 
     assert held(model(model=name), {"type": "image_url", "image_url": {"url": address}}) == tokens
 
 
+@pytest.mark.holds("prices.md#audio-1")
 def test_sound_for_gemini_counts_32_tokens_a_second() -> None:
     endpoint = ChatEndpoint()
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [sound(wav(6))]}]}).encode()

@@ -17,7 +17,7 @@ from gateway.config.loader import parse
 from gateway.config.settings import Settings
 from gateway.errors import InvalidApiKey
 from gateway.ledger import Ledger
-from gateway.metrics import Delta, Totals
+from gateway.metrics import MetricsDelta, Totals
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from gateway.testing.openai_dialect import PIXEL
@@ -52,7 +52,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     return parse(
         {
             "store": {"data_dir": str(tmp_path)},
-            "server": {"default_image_model": "i1", "response_headers": ["cost"]},
+            "server": {"response_headers": ["cost"], "limits": {"default_image_model": "i1"}},
             "providers": {
                 "up": up,
                 "other": up,
@@ -179,7 +179,7 @@ async def test_request_without_a_model_uses_the_default_model(client: Client, up
         Reply.json({}),
         Reply.json({"data": [{}]}),
         Reply.json({"data": [{"b64_json": "%%%%"}]}),
-        Reply.json({"data": [{"url": "https://images.invalid/1.png"}]}),
+        Reply.json({"data": [{"url": "ftp://images.invalid/1.png"}]}),
         Reply.json({"data": "none"}),
         Reply(body=b"<html>"),
     ],
@@ -378,7 +378,7 @@ async def test_time_spent_on_the_upstream_is_not_counted_as_overhead(
     _, events, _ = await stream(client, n=3)
     assert len(events) == 3
     totals = Totals()
-    totals.merge(gateway.metrics.drain() or Delta(), source="w")
+    totals.merge(gateway.metrics.drain() or MetricsDelta(), source="w")
     text = totals.text()[0].decode()
     took, ours = (
         float(next(line for line in text.splitlines() if line.startswith(f'{name}_sum{{endpoint="images"')).split()[-1])

@@ -20,8 +20,8 @@ from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.schemas.speech import MEDIA_TYPES
 from gateway.testing import FakeUpstream, Reply
-from gateway.testing.openai_dialect import SOUNDS
-from tests.api.conftest import Client, record_holds
+from gateway.testing.openai_dialect import AUDIO
+from tests.api.conftest import Client, record_holds, settled
 from tests.ledger_lines import last_line
 from tests.polling import until
 
@@ -48,7 +48,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     return parse(
         {
             "store": {"data_dir": str(tmp_path)},
-            "server": {"commit_after": 0.1, "keepalive_comment": 0.1},
+            "server": {"limits": {"commit_after": 0.1, "keepalive_comment": 0.1}},
             "providers": {"up": up, "other": up, "fake": {"plugin": "fake", "models": scripts}},
             "groups": {"default": {}, "inner": {}},
             "models": {
@@ -105,12 +105,12 @@ async def line_of(ledger: Ledger, response: aiohttp.ClientResponse) -> Any:
 # Bytes ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format", sorted(SOUNDS))
+@pytest.mark.parametrize("format", sorted(AUDIO))
 async def test_every_format_is_streamed_with_its_media_type(
     client: Client, upstream: FakeUpstream, ledger: Ledger, format: str
 ) -> None:
     response, sound, whole = await speak(client, response_format=format)
-    assert (response.status, sound, whole) == (200, SOUNDS[format], True)
+    assert (response.status, sound, whole) == (200, AUDIO[format], True)
     assert response.headers["Content-Type"] == MEDIA_TYPES[format]
     assert response.headers["Transfer-Encoding"] == "chunked"
     assert "Content-Length" not in response.headers
@@ -119,7 +119,7 @@ async def test_every_format_is_streamed_with_its_media_type(
 
 async def test_default_speech_format_is_mp3(client: Client) -> None:
     response, sound, _ = await speak(client)
-    assert (response.headers["Content-Type"], sound) == ("audio/mpeg", SOUNDS["mp3"])
+    assert (response.headers["Content-Type"], sound) == ("audio/mpeg", AUDIO["mp3"])
 
 
 async def test_upstream_gets_the_fields_unchanged_and_its_own_model_name(
@@ -156,7 +156,7 @@ async def test_audio_events_end_with_usage_and_without_a_done_marker(client: Cli
     assert whole and b"[DONE]" not in text
     *deltas, last = events(text)
     assert {event["type"] for event in deltas} == {"speech.audio.delta"}
-    assert b"".join(b64decode(event["audio"]) for event in deltas) == SOUNDS["pcm"]
+    assert b"".join(b64decode(event["audio"]) for event in deltas) == AUDIO["pcm"]
     assert last == {
         "type": "speech.audio.done", "usage": {"input_tokens": 6, "output_tokens": 50, "total_tokens": 56},
     }  # fmt: skip
@@ -164,10 +164,10 @@ async def test_audio_events_end_with_usage_and_without_a_done_marker(client: Cli
 
 
 async def test_audio_bytes_of_the_upstream_become_events(client: Client, upstream: FakeUpstream) -> None:
-    upstream.enqueue(Reply(headers={"Content-Type": "audio/pcm"}, frames=[SOUNDS["pcm"]]))
+    upstream.enqueue(Reply(headers={"Content-Type": "audio/pcm"}, frames=[AUDIO["pcm"]]))
     _, text, _ = await speak(client, stream_format="sse", response_format="pcm")
     delta, last = events(text)
-    assert b64decode(delta["audio"]) == SOUNDS["pcm"]
+    assert b64decode(delta["audio"]) == AUDIO["pcm"]
     assert last["usage"]["input_tokens"] == 8  # estimated: a token for four letters
     assert last["usage"]["output_tokens"] == 22  # 21 tokens for a second, rounded up
 
@@ -280,7 +280,7 @@ async def test_failure_before_the_first_byte_is_retried_on_the_next_target(
 ) -> None:
     upstream.enqueue(failure)
     response, sound, whole = await speak(client, model="two")
-    assert (response.status, sound, whole) == (200, SOUNDS["mp3"], True)
+    assert (response.status, sound, whole) == (200, AUDIO["mp3"], True)
     assert [seen.json["model"] for seen in upstream.seen] == ["first", "second"]
     line = await line_of(ledger, response)
     assert (line.amount, line.meta["attempts"]) == (-len(TEXT) * CHARACTER, 2)
@@ -293,7 +293,7 @@ async def test_answer_without_audio_is_an_error_and_costs_nothing(
     upstream.answer = lambda _: Reply.stream([done], done=False)
     status, error = await refused(client, stream_format="sse")
     assert (status, error["code"]) == (502, "upstream_invalid_response")
-    account = await accounts.show("acme")
+    account = await settled(accounts)
     assert (account.balance, account.held) == (10 * NANO, 0)
 
 
@@ -327,7 +327,7 @@ async def test_failure_during_the_audio_is_reported(client: Client, ledger: Ledg
 async def test_caller_that_disconnects_closes_the_upstream_and_pays_for_the_text(
     client: Client, upstream: FakeUpstream, ledger: Ledger, accounts: Accounts, form: str
 ) -> None:
-    upstream.enqueue(Reply(headers={"Content-Type": "audio/mpeg"}, frames=[SOUNDS["mp3"]], end="silence"))
+    upstream.enqueue(Reply(headers={"Content-Type": "audio/mpeg"}, frames=[AUDIO["mp3"]], end="silence"))
     async with client.request("POST", PATH, json=body(stream_format=form)) as response:
         await response.content.readany()
     seen = await upstream.wait_ended()
@@ -362,6 +362,7 @@ async def test_hold_for_characters_is_exact(client: Client, gateway: Gateway, ac
     assert (await accounts.show("acme")).balance == 10 * NANO - 30 * CHARACTER
 
 
+@pytest.mark.holds("prices.md#audio-4")
 @pytest.mark.parametrize("format", ["pcm", "wav", "mp3"])
 async def test_delivered_seconds_are_charged(client: Client, gateway: Gateway, ledger: Ledger, format: str) -> None:
     holds = record_holds(gateway)
@@ -380,6 +381,7 @@ async def test_seconds_that_only_a_decoder_could_count_are_estimated(client: Cli
     assert 0.9 * SECOND < -line.amount < 1.1 * SECOND
 
 
+@pytest.mark.holds("prices.md#audio-4")
 async def test_sound_that_claims_impossible_seconds_is_estimated_flagged_and_logged(
     client: Client, upstream: FakeUpstream, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -392,6 +394,7 @@ async def test_sound_that_claims_impossible_seconds_is_estimated_flagged_and_log
     assert text in [record.getMessage() for record in caplog.records]
 
 
+@pytest.mark.holds("prices.md#audio-4")
 async def test_sound_without_any_length_is_estimated(client: Client, upstream: FakeUpstream, ledger: Ledger) -> None:
     upstream.enqueue(Reply(body=bytes(8_000), headers={"Content-Type": "audio/ogg"}))
     response, _, _ = await speak(client, model="timed", response_format="opus")
@@ -399,10 +402,11 @@ async def test_sound_without_any_length_is_estimated(client: Client, upstream: F
     assert (-line.amount, line.meta["estimated"]) == (SECOND, True)
 
 
+@pytest.mark.holds("prices.md#audio-4")
 async def test_seconds_of_a_wav_do_not_follow_a_false_byte_rate(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
-    sound = bytearray(SOUNDS["wav"])
+    sound = bytearray(AUDIO["wav"])
     sound[28:32] = (480_000).to_bytes(4, "little")
     upstream.enqueue(Reply(body=bytes(sound), headers={"Content-Type": "audio/wav"}))
     response, _, _ = await speak(client, model="timed", response_format="wav")
@@ -469,4 +473,4 @@ async def test_same_idempotency_key_synthesizes_once(
     assert (repeated, whole) == (sound, True)
     assert again.headers["Content-Type"] == first.headers["Content-Type"]
     assert len(upstream.seen) == 1
-    assert (await accounts.show("acme")).balance == 10 * NANO - len(TEXT) * CHARACTER
+    assert (await settled(accounts)).balance == 10 * NANO - len(TEXT) * CHARACTER

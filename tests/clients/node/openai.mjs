@@ -87,6 +87,22 @@ const scenes = {
       for await (const _ of stream);
     });
   },
+  async responses() {
+    const input = "Hello";
+    const flat = [{ type: "function", name: "tide", parameters, strict: false }];
+    const { output_text, usage, status } = await client.responses.create({ model: "scripted", input });
+    const stream = client.responses.stream({ model: "scripted", input, tools: flat });
+    const calls = (await stream.finalResponse()).output.filter((item) => item.type === "function_call");
+    return { output_text, usage, status, calls: calls.map((call) => [call.call_id, call.arguments]) };
+  },
+  async broken_responses() {
+    const types = [];
+    const ended = await failure(async () => {
+      const stream = await client.responses.create({ model: "scripted", input: "Hello", stream: true });
+      for await (const event of stream) types.push(event.type);
+    });
+    return { types, class: ended.class };
+  },
   async leave() {
     const stream = await client.chat.completions.create({ model: "scripted", messages, stream: true });
     for await (const chunk of stream) if (chunk.choices[0]?.delta.content === "lo") break;

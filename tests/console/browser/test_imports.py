@@ -14,7 +14,6 @@ from tests.console.client import PASSWORD
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.gen_test(timeout=120)
 async def test_keys_are_imported_from_a_file_and_saved_as_one(console: Any, tmp_path: Path) -> None:
     from tests.console.browser.chromium import window
 

@@ -12,7 +12,7 @@ import pytest
 
 from gateway.console.table import ROUTES
 from tests.console.client import PASSWORD, ROOT
-from tests.console.conftest import MODELS
+from tests.console.opening import MODELS
 from tests.console.samples import Samples
 from tests.console.sights import furnished
 
@@ -35,7 +35,7 @@ label = "Corp"
 """
 
 
-@pytest.mark.gen_test(timeout=300)
+@pytest.mark.gen_test(timeout=600)
 @pytest.mark.parametrize("look", LOOKS)
 async def test_pages_are_accessible_small_and_fit_the_window(console: Any, tmp_path: Path, look: str) -> None:
     from tests.console.browser.axe import violations

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the provider's own packages
-@pytest.mark.gen_test(timeout=120)
 async def test_person_signs_in_by_a_provider_and_is_known_the_next_time(
     console: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

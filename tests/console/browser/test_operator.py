@@ -15,7 +15,6 @@ from tests.processes.conftest import Yard
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.gen_test(timeout=240)
 @pytest.mark.parametrize("look", [WIDE, NARROW], ids=["wide", "narrow"])
 async def test_operator_refunds_a_call_and_takes_a_new_configuration_into_use(
     yard: Yard, tmp_path: Any, look: dict[str, Any]

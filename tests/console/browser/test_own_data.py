@@ -14,7 +14,6 @@ from tests.console.sights import furnished
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.gen_test(timeout=120)
 async def test_people_download_their_data_as_often_as_they_like(console: Any, tmp_path: Path) -> None:
     from tests.console.browser.chromium import window
 

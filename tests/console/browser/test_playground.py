@@ -41,7 +41,6 @@ price = {{ input = 1, output = 2, currency = "USD" }}
 """
 
 
-@pytest.mark.gen_test(timeout=180)
 async def test_answers_stream_and_cost_what_the_ledger_says_also_after_stop(yard: Yard, tmp_path: Any) -> None:
     from tests.console.browser.chromium import window
     from tests.console.browser.hands import HAS_FOCUS

@@ -35,7 +35,6 @@ TRAIL = (
 )  # fmt: skip
 
 
-@pytest.mark.gen_test(timeout=240)
 @pytest.mark.parametrize(
     ("look", "by_keyboard"),
     [(WIDE, False), (NARROW, False), (WIDE, True), (NARROW, True)],

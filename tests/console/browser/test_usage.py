@@ -26,6 +26,7 @@ ROWS = """() => [...document.querySelectorAll(".side ul")].map((row) => {
 })"""
 
 
+@pytest.mark.holds("console.md#usage-and-overview-1")
 async def test_chart_shows_spend_or_calls_by_keyboard_and_keeps_the_choice(console: Any, tmp_path: Any) -> None:
     from tests.console.browser.chromium import window
     from tests.console.browser.hands import Keyboard

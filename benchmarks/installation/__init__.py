@@ -1,0 +1,1 @@
+"""The cost of pages, routes, commands and jobs as an installation grows: `python -m benchmarks installation`."""

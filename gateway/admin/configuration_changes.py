@@ -1,0 +1,58 @@
+"""What a reload changes of prices and limits, as the audit trail keeps it: only what differs, before and after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from gateway.admin.actor import Actor
+from gateway.admin.audit_event import AuditEvent, new_event
+from gateway.amounts import format_amount
+from gateway.billing.price_form import price_form
+from gateway.config.settings import GroupSettings, ModelSettings, Settings
+
+OBJECT = "configuration:file"
+Form = dict[str, Any]
+
+
+def changes(before: Settings, after: Settings) -> tuple[Form, Form]:
+    """The prices of models and the limits of groups that differ; a model or group that is missing is None."""
+    models = _differing(_prices(before), _prices(after))
+    groups = _differing(_groups(before), _groups(after))
+    return _form(models[0], groups[0]), _form(models[1], groups[1])
+
+
+def change_event(before: Settings, after: Settings) -> AuditEvent | None:
+    """The event of a reload that has happened; None if it changes neither prices nor limits."""
+    old, new = changes(before, after)
+    if not old and not new:
+        return None
+    actor = Actor(kind="system", id="reload", scopes=frozenset())
+    return new_event(actor, "configuration.change", OBJECT, before=old, after=new)
+
+
+def _form(models: Form, groups: Form) -> Form:
+    return {name: found for name, found in (("prices", models), ("limits", groups)) if found}
+
+
+def _differing(before: Form, after: Form) -> tuple[Form, Form]:
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    return {name: before.get(name) for name in names}, {name: after.get(name) for name in names}
+
+
+def _prices(settings: Settings) -> Form:
+    return {name: _price(model) for name, model in settings.models.items()}
+
+
+def _price(model: ModelSettings) -> list[Form]:
+    """The prices of a model in the order of their dates; a free model has none."""
+    return [price_form(price) for price in model.price or ()]
+
+
+def _groups(settings: Settings) -> Form:
+    return {name: _limits(group) for name, group in settings.groups.items()}
+
+
+def _limits(group: GroupSettings) -> Form:
+    return {**structs.asdict(group), "price_factor": format_amount(group.price_factor)}

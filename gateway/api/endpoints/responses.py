@@ -1,0 +1,87 @@
+"""`POST /v1/responses`: chat models in OpenAI's newer dialect, which today's agents speak."""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+from msgspec import structs
+
+from gateway.api.endpoints.chat import ChatEndpoint
+from gateway.api.handler import KeyedHandler
+from gateway.catalog import Model
+from gateway.encoders.answer_encoder import CountAnswer
+from gateway.encoders.chat_form import AnswerForm
+from gateway.encoders.responses.stream import ResponsesStreamEncoder
+from gateway.encoders.responses.whole import encode_response
+from gateway.errors import GatewayError, NotFound
+from gateway.errors.error_form import ErrorForm
+from gateway.ids import Ids
+from gateway.inference.call import Call
+from gateway.plugins.provider import Chat
+from gateway.routing.router import Candidate
+from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.chat_response import ChatCompletion
+from gateway.schemas.duplicate_keys import Examined
+from gateway.schemas.native_request import RESPONSES
+from gateway.schemas.responses.decoding import decode_responses_request
+from gateway.schemas.responses.native import ResponsesNative
+from gateway.schemas.responses.terms import in_responses_terms
+
+
+class Responses:
+    """OpenAI's Responses API."""
+
+    name = RESPONSES
+    prompt_param = "input"
+
+    def decode(self, body: bytes | Examined) -> ChatRequest:
+        return decode_responses_request(body)
+
+    def encode(self, answer: ChatCompletion, form: AnswerForm, request: ChatRequest) -> bytes:
+        return encode_response(answer, form, request)
+
+    def stream_encoder(self, form: AnswerForm, request: ChatRequest, count: CountAnswer) -> ResponsesStreamEncoder:
+        return ResponsesStreamEncoder(form, request, count=count)
+
+    def error_frame(self, error: GatewayError, call: Call) -> bytes:
+        encoder: ResponsesStreamEncoder | None = call.encoder
+        if encoder is None:  # no upstream has answered yet
+            form = AnswerForm(Ids().completion_id(call.request_id), int(time.time()), call.model.name)
+            encoder = ResponsesStreamEncoder(form, call.request)
+        return encoder.fail(in_responses_terms(error))
+
+
+class ResponsesEndpoint(ChatEndpoint):
+    """Chat and reasoning models in this dialect."""
+
+    def __init__(self) -> None:
+        super().__init__(Responses())
+
+    def for_model(self, request: ChatRequest, model: Model) -> ChatRequest:
+        priced = super().for_model(request, model)
+        if priced is not request and priced.native is not None:  # its tier is left out, in either dialect
+            dropped = (*priced.native.dropped, "service_tier")
+            priced = structs.replace(priced, native=structs.replace(priced.native, dropped=dropped))
+        return priced
+
+    def check_candidate(self, request: ChatRequest, candidate: Candidate) -> None:
+        native, provider = request.native, cast("Chat", candidate.provider)
+        assert isinstance(native, ResponsesNative)
+        if native.demanded is not None or native.chosen:
+            native.check_served(provider.accepted_fields(RESPONSES, candidate.target))
+
+
+class ResponsesErrors(ErrorForm):
+    """OpenAI's shape, with the fields of this dialect."""
+
+    def body(self, error: GatewayError, request_id: str) -> bytes:
+        return in_responses_terms(error).body()
+
+
+class StoredResponseHandler(KeyedHandler):
+    """Paths of stored responses: nothing is stored, so none is found."""
+
+    async def on_authenticated(self) -> None:
+        await self.confirm()
+        raise NotFound("No response with this id exists: responses are not stored here.", code="response_not_found")

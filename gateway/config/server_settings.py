@@ -1,0 +1,60 @@
+"""Settings of the public port: [server], and in [server.limits] what few installations change."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from gateway.config.values import Bytes, NetworkText, Port, Seconds, ShutdownDelay, TagName
+
+#: An origin as browsers send it, or "*".
+CorsOrigin = Annotated[str, Meta(pattern=r"^(?:\*|[a-z][a-z0-9+.-]*://[^/\s,]+)$(?!\n)")]
+ResponseHeader = Literal["model", "provider", "attempts", "cost"]  # each is sent as `x-gateway-NAME`
+
+
+class ServerLimitSettings(Struct, frozen=True, kw_only=True):
+    """[server.limits]: times, sizes and numbers of connections and bodies, and rare choices about answers."""
+
+    header_timeout: Seconds = 10.0
+    keepalive_timeout: Seconds = 65.0
+    body_timeout: Seconds = 30.0
+    body_total_timeout: Seconds = 900.0
+    min_body_rate: Annotated[int, Meta(ge=0, le=2**30)] = 1024
+    write_timeout: Seconds = 30.0
+    max_header_bytes: Bytes = 65_536
+    max_json_body: Bytes = 32 * 2**20
+    max_audio_body: Bytes = 100 * 2**20
+    max_bodies: Bytes = 256 * 2**20
+    max_account_bodies: Bytes = 64 * 2**20
+    max_spool: Bytes = 4 * 2**30
+    max_account_spool: Bytes = 2**30
+    spool_dir: str = ""
+    max_connections: Annotated[int, Meta(ge=0, le=2**20)] = 0
+    accept_queue: Annotated[int, Meta(ge=1, le=65_535)] = 4_096
+    max_kept_answers: Annotated[int, Meta(ge=0, le=2**40)] = 64 * 2**20
+    max_loop_lag: Annotated[float, Meta(ge=0, le=60)] = 1.0
+    max_memory: Annotated[int, Meta(ge=0, le=2**50)] = 0
+    keepalive_comment: Seconds = 15.0
+    commit_after: Seconds = 10.0
+    unknown_model_status: Literal[403, 404] = 403
+    legacy_quota_code: bool = False
+    obfuscation: Literal["upstream", "on", "off"] = "upstream"
+    default_image_model: Annotated[str, Meta(max_length=256)] = ""
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """[server]: the public port and how it treats callers."""
+
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    port: Port = 8080
+    workers: Annotated[int, Meta(ge=1, le=256)] = 1
+    trusted_proxies: tuple[NetworkText, ...] = ()
+    proxy_protocol: bool = False
+    shutdown_delay: ShutdownDelay = "auto"
+    drain_timeout: Annotated[float, Meta(ge=0, le=86_400)] = 30.0
+    response_headers: tuple[ResponseHeader, ...] = ()
+    cors_origins: Annotated[tuple[CorsOrigin, ...], Meta(max_length=64)] = ()
+    tags: Annotated[tuple[TagName, ...], Meta(max_length=16)] = ()
+    unknown_params: Literal["forward", "drop", "reject"] = "forward"
+    limits: ServerLimitSettings = ServerLimitSettings()

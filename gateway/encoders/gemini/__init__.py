@@ -1,0 +1,1 @@
+"""Chat answers in the dialect of Google's Gemini API."""

@@ -1,0 +1,1 @@
+"""Encodes answers in Anthropic's dialect: whole ones, streams, usage and errors."""

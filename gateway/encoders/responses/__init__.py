@@ -1,0 +1,1 @@
+"""Answers in the dialect of `POST /v1/responses`."""

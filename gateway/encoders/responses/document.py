@@ -1,0 +1,119 @@
+"""The response object: the document of a whole answer, and a part of the first and last events of a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from gateway.encoders.chat_form import AnswerForm, service_tier
+from gateway.errors import GatewayError
+from gateway.ids import answer_id
+from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.chat_response import CompletionUsage
+from gateway.schemas.native_request import NativeRequest
+
+_encode = msgspec.json.Encoder().encode
+_table = msgspec.json.Decoder(dict[str, Raw])
+
+#: Fields of the request that are repeated, with the values of those that were not sent.
+ECHOED: Mapping[str, bytes] = {
+    "instructions": b"null",
+    "max_output_tokens": b"null",
+    "max_tool_calls": b"null",
+    "metadata": b"{}",
+    "parallel_tool_calls": b"true",
+    "reasoning": b'{"effort":null,"summary":null}',
+    "temperature": b"null",
+    "text": b'{"format":{"type":"text"}}',
+    "tool_choice": b'"auto"',
+    "tools": b"[]",
+    "top_p": b"null",
+    "truncation": b'"disabled"',
+}
+ECHOED_IF_SENT = ("prompt_cache_key", "safety_identifier", "top_logprobs", "user")
+#: The error codes of the dialect, by the HTTP status that the error would have had.
+CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
+REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+class ResponseDocument:
+    """Writes the response object of one answer in its states."""
+
+    __slots__ = ("_after", "_before", "_form", "asked_limit", "id", "model", "suffix")
+
+    def __init__(self, form: AnswerForm, request: ChatRequest) -> None:
+        self.id = answer_id("resp_", form.id)
+        self.suffix = answer_id("", form.id)
+        self._form = form
+        self._before = b'{"id":%b,"object":"response","created_at":%d' % (_encode(self.id), form.created)
+        native = request.native
+        fields = native.fields if isinstance(native, NativeRequest) else {}
+        self.model = Raw(_encode(form.model))
+        self.asked_limit = fields.get("max_output_tokens", Raw(b"null"))
+        self._after = b',"model":%b,%b' % (bytes(self.model), _echo(fields))
+
+    def write(
+        self,
+        status: str,
+        output: Sequence[bytes] = (),
+        *,
+        usage: CompletionUsage | None = None,
+        reason: str = "",
+        error: GatewayError | None = None,
+        tier: str | UnsetType | None = UNSET,
+    ) -> bytes:
+        """The JSON of the response. `reason`: why it is incomplete, as a finish reason of chat."""
+        used = service_tier(tier, self._form.service_tier)
+        return b'%b,"status":"%b"%b,"error":%b,"incomplete_details":%b%b,"output":[%b],"usage":%b%b}' % (
+            self._before,
+            status.encode(),
+            b',"completed_at":%d' % time.time() if status == "completed" else b"",
+            b"null" if error is None else error_object(error),
+            b'{"reason":"%b"}' % REASONS[reason].encode() if reason in REASONS else b"null",
+            self._after,
+            b",".join(output),
+            b"null" if usage is None else usage_object(usage),
+            b"" if used is UNSET else b',"service_tier":%b' % _encode(used),
+        )
+
+
+def usage_object(usage: CompletionUsage) -> bytes:
+    """The JSON of a usage, in the words of the dialect."""
+    inside, outside = usage.prompt_tokens_details, usage.completion_tokens_details
+    written = 0 if inside.cache_write_tokens is UNSET else inside.cache_write_tokens
+    return (
+        b'{"input_tokens":%d,"input_tokens_details":{"cached_tokens":%d,"cache_write_tokens":%d},'
+        b'"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":%d},"total_tokens":%d}'
+        % (
+            usage.prompt_tokens,
+            inside.cached_tokens,
+            written,
+            usage.completion_tokens,
+            outside.reasoning_tokens,
+            usage.total_tokens,
+        )
+    )
+
+
+def error_object(error: GatewayError) -> bytes:
+    """The JSON of an error inside a response, with a code of the dialect's own list."""
+    return _encode({"code": CODES.get(error.status, "server_error"), "message": error.message})
+
+
+def _echo(fields: Mapping[str, Raw]) -> bytes:
+    """The fields of the request, as members of an object."""
+    values = [(name, _given(name, fields.get(name), default)) for name, default in ECHOED.items()]
+    values += [(name, bytes(fields[name])) for name in ECHOED_IF_SENT if name in fields]
+    members = [b'"%b":%b' % (name.encode(), value) for name, value in values]
+    return b'%b,"background":false,"previous_response_id":null,"store":false' % b",".join(members)
+
+
+def _given(name: str, sent: Raw | None, default: bytes) -> bytes:
+    if sent is None:
+        return default
+    if name in ("reasoning", "text"):
+        return _encode({**_table.decode(default), **_table.decode(sent)})
+    return bytes(sent)

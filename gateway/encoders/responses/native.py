@@ -1,0 +1,79 @@
+"""Passes the events and documents of an upstream that has the dialect on: with our id, model and usage, no more.
+
+Sharp edge: the event that ends an answer is kept until `close`, because the answer may still be refused, and because
+its usage is the one that is charged.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Raw
+
+from gateway.encoders.responses.document import ResponseDocument, usage_object
+from gateway.encoders.responses.events import Events
+from gateway.errors import UpstreamInvalidResponse
+from gateway.schemas.chat_response import CompletionUsage
+from gateway.schemas.native_request import NativeChunk
+
+ENDS = frozenset({"response.completed", "response.incomplete"})
+STATES = frozenset({"response.created", "response.in_progress", "response.queued"})
+_table = msgspec.json.Decoder(dict[str, Raw])
+_encode = msgspec.json.Encoder().encode
+_NUMBER = b'"sequence_number":%d'
+
+
+class NativeEvents:
+    """The events of one stream."""
+
+    __slots__ = ("_document", "_events", "last")
+
+    def __init__(self, document: ResponseDocument, events: Events) -> None:
+        self._document, self._events = document, events
+        self.last: NativeChunk | None = None  # the event that ends the answer
+
+    def frame(self, chunk: NativeChunk) -> bytes:
+        """The frame of an event; empty for the one that ends the answer."""
+        name = chunk.name
+        if name in ENDS:
+            self.last = chunk
+            return b""
+        data = chunk.event
+        if name in STATES:
+            data = self._with_response(data, None)
+        return self._numbered(name, data)
+
+    def close(self, usage: CompletionUsage) -> bytes:
+        """The frame of the event that ends the answer."""
+        assert self.last is not None, "a finish came with it"
+        return self._numbered(self.last.name, self._with_response(self.last.event, usage))
+
+    def _numbered(self, name: str, data: bytes) -> bytes:
+        """The event with its number, which is nearly always the upstream's."""
+        number = self._events.number
+        mark = _NUMBER % number
+        at = data.find(mark)
+        if at < 0 or data[at + len(mark) : at + len(mark) + 1] not in (b",", b"}") or b"\n" in data:
+            data = _encode({**_fields(data), "sequence_number": number})
+        self._events.number = number + 1
+        return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+
+    def _with_response(self, data: bytes, usage: CompletionUsage | None) -> bytes:
+        fields = _fields(data)
+        fields["response"] = Raw(with_our_values(fields.get("response", Raw(b"{}")), self._document, usage))
+        return _encode(fields)
+
+
+def with_our_values(response: Raw | bytes, document: ResponseDocument, usage: CompletionUsage | None) -> bytes:
+    """The upstream's response with our id, model, limit and usage."""
+    fields = _fields(bytes(response))
+    fields["id"], fields["model"] = Raw(_encode(document.id)), document.model
+    fields["max_output_tokens"], fields["store"] = document.asked_limit, Raw(b"false")
+    fields["usage"] = Raw(b"null" if usage is None else usage_object(usage))
+    return _encode(fields)
+
+
+def _fields(data: bytes) -> dict[str, Raw]:
+    try:
+        return _table.decode(data)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None

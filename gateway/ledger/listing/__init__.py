@@ -1,0 +1,1 @@
+"""Lists of names in the store: a page costs what it shows."""

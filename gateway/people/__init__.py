@@ -1,0 +1,1 @@
+"""Users and how they sign in: memberships, invitations, sessions, identities, admin tokens, personal data."""

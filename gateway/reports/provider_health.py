@@ -1,0 +1,87 @@
+"""How the targets do: what the workers say of their circuits, and what the history says of their calls."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.admin.actor import Actor
+from gateway.admin.audit_event import new_event
+from gateway.admin.models import circuit_keys, health_forms
+from gateway.admin.outbox import AuditOutbox
+from gateway.config.settings import Settings
+from gateway.errors import NotFound
+from gateway.history.histogram import Times, durations, first_tokens
+from gateway.history.usage_sums import ERRORS
+from gateway.reports.reports import ReportQuery, Reports
+from gateway.routing.circuit_breaker import CircuitKey
+from gateway.routing.circuit_registry import EXPLAINED
+from gateway.routing.circuit_sync import read_circuit_events, request_probe
+from gateway.store import Store
+
+RANGE = timedelta(hours=24)
+
+
+class Performance(Struct, frozen=True):
+    """The finished calls of a model with a provider in the last day; `failed` are the errors of reports."""
+
+    calls: int
+    failed: int
+    duration: Times | None
+    first_token: Times | None
+
+
+class Target(Struct, frozen=True):
+    """One target with one credential; `form` is that of `gateway models --health`."""
+
+    form: dict[str, Any]
+    reason: str
+    performance: Performance | None
+
+
+async def targets(actor: Actor, settings: Settings, store: Store, reports: Reports) -> list[Target]:
+    """Every target of every model; needs the scope `read`."""
+    actor.require("read")
+    done = await _performance(actor, reports)
+    forms = health_forms(settings, await read_circuit_events(store), time.time())
+    return [
+        Target(form, EXPLAINED.get(form["cause"], form["cause"]), done.get((form["provider"], form["model"])))
+        for form in forms
+    ]
+
+
+async def probe(
+    actor: Actor, settings: Settings, store: Store, outbox: AuditOutbox, *, provider: str, credential: int, model: str
+) -> bool:
+    """Let the next call try a target that is not used; False if it is in use.
+
+    `model` is as the provider calls it, and `credential` counts from 1. Needs the scope `config` of the site; NotFound.
+    """
+    actor.require("config")
+    keys = circuit_keys(provider, credential - 1, model)
+    known = health_forms(settings, [], 0.0)
+    if not any(
+        (form["provider"], form["credential"], form["upstream_model"]) == (provider, credential, model)
+        for form in known
+    ):
+        raise NotFound("The configuration has no such target")
+    due = await request_probe(store, keys)
+    if due:
+        name = str(CircuitKey(provider, credential - 1, model))
+        after = {"causes": sorted({event.cause for event in due})}
+        await outbox.add(new_event(actor, "targets.probe", f"target:{name}", after=after))
+    return bool(due)
+
+
+async def _performance(actor: Actor, reports: Reports) -> dict[tuple[str, str], Performance]:
+    now = datetime.now(UTC)
+    query = ReportQuery(since=now - RANGE, until=now, group_by=["provider", "model"])
+    return {
+        (row.labels[0], row.labels[1]): Performance(
+            row.sums["calls"], row.sums[ERRORS], durations(row.sums), first_tokens(row.sums)
+        )
+        for row in (await reports.report(actor, query)).rows
+    }

@@ -1,0 +1,93 @@
+"""The counters that can count something under a configuration, with their labels: each begins at 0.
+
+Prometheus sees no increase in a series that begins with its first event, so an alert on it would miss that event.
+Labels that only a running plugin or a caller decides are not known here; such a series begins when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from gateway.config.settings import DEFAULT_GROUP, ModelSettings, Settings, TargetSettings
+from gateway.errors.upstream import UpstreamError
+from gateway.metrics import METRICS, UNKNOWN
+from gateway.notifications.mailing import SUBJECTS
+
+Series = tuple[str, tuple[str, ...]]
+
+#: Outcomes that the rules of conf/alerts.yaml compare with the rest.
+OUTCOMES: Final = ("ok", "internal_error", "service_unavailable")
+LIMITS: Final = (
+    ("rpm", "key"), ("rpm", "account"), ("tpm", "key"), ("tpm", "account"), ("concurrency", "key"),
+    ("concurrency", "account"), ("balance", "account"), ("spend", "account"), ("budget", "key"), ("budget", "member"),
+    ("load", "gateway"), ("rate", "upstream"), ("circuit", "upstream"),
+)  # fmt: skip
+OF_MODEL: Final = (
+    "gateway_unreadable_price_refusals", "gateway_cost", "gateway_uncollected", "gateway_late_settlements",
+    "gateway_estimated_calls",
+)  # fmt: skip
+
+
+def known_series(settings: Settings) -> Iterator[Series]:
+    """Name and labels of each counter."""
+    yield from ((spec.name, ()) for spec in METRICS if spec.kind == "counter" and not spec.labels)
+    yield from _of_gateway(settings)
+    for name, model in settings.models.items():
+        yield from _of_model(name, model, settings)
+    yield "gateway_limit_refusals", (UNKNOWN, "load", "gateway")  # refused before the model is read
+    for name in settings.providers:
+        yield "gateway_stuck_tasks", (name,)
+        causes = ("credential", "credit", "limited", "plugin")
+        yield from (("gateway_circuit_opened", ("", name, cause)) for cause in causes)
+
+
+def _of_gateway(settings: Settings) -> Iterator[Series]:
+    for port in ("v1", "side", *(["console"] if settings.console.enabled else [])):
+        yield from (("gateway_connections_dropped", (port, kind)) for kind in ("idle", "unfinished", "refused"))
+    yield from (("gateway_emails", (result,)) for result in ("sent", "failed"))
+    yield from (("gateway_importer_failures", (cause,)) for cause in ("database", "refused", "store"))
+    yield from (("gateway_group_spend", (group,)) for group in {*settings.groups, DEFAULT_GROUP, UNKNOWN})
+    for event in SUBJECTS:
+        for channel in ("webhook", "mail"):
+            results = ("sent", "retried", "failed")
+            yield from (("gateway_notifications", (event, channel, result)) for result in results)
+        yield "gateway_notifications", (event, "any", "dropped")
+
+
+def _of_model(name: str, model: ModelSettings, settings: Settings) -> Iterator[Series]:
+    providers = {target.provider for target in _targets(model, settings)}
+    for endpoint in model.endpoints:
+        for provider in ("", *providers):
+            outcomes = OUTCOMES if provider else OUTCOMES[1:]
+            yield from (("gateway_requests", (endpoint, name, provider, outcome)) for outcome in outcomes)
+    yield from ((counter, (name,)) for counter in OF_MODEL)
+    yield from (("gateway_tokens", (name, kind)) for kind in ("in", "out", "cached"))
+    yield from (("gateway_limit_refusals", (name, limit, scope)) for limit, scope in LIMITS)
+    kinds = ("retry", "fallback", "hedge", "continuation")
+    yield from (("gateway_extra_attempts", (name, kind)) for kind in kinds)
+    for provider in providers:
+        yield "gateway_clamped_calls", (name, provider)
+        yield "gateway_hedges_lost", (name, provider)
+        yield from (("gateway_upstream_errors", (name, provider, code)) for code in CODES)
+    for target in model.all_targets:
+        upstream = target.model or name
+        yield from (("gateway_circuit_opened", (upstream, target.provider, cause)) for cause in ("failures", "limited"))
+
+
+def _targets(model: ModelSettings, settings: Settings) -> Iterable[TargetSettings]:
+    """Its own targets and those of its fallbacks, by name or alias."""
+    aliases = {alias: name for name, found in settings.models.items() for alias in found.aliases}
+    fallbacks = (settings.models[aliases.get(name, name)] for name in model.fallbacks)
+    return (target for one in (model, *fallbacks) for target in one.all_targets)
+
+
+def _codes(error: type[UpstreamError]) -> Iterator[str]:
+    """The codes of a class of errors and of those below it."""
+    yield error.default_code
+    for below in error.__subclasses__():
+        if below.__module__.partition(".")[0] == "gateway":  # not those of plugins
+            yield from _codes(below)
+
+
+CODES: Final = tuple(sorted(set(_codes(UpstreamError))))

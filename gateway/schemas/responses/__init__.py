@@ -1,0 +1,1 @@
+"""Requests in the dialect of `POST /v1/responses`."""

@@ -1,0 +1,78 @@
+"""A Responses request as it was sent, for an upstream of the same dialect, and what its answer depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Raw, Struct, structs
+
+from gateway.errors import UnsupportedParameter
+from gateway.schemas.native_request import AcceptedFields, NativeRequest
+
+_encoder = msgspec.json.Encoder()
+_array = msgspec.json.Decoder(list[Raw])
+_table = msgspec.json.Decoder(dict[str, Raw])
+OWN_TOOLS = frozenset({"function", "custom"})  # types of tools that the caller runs
+
+
+class _Typed(Struct):
+    type: str | None = None
+
+
+_peek = msgspec.json.Decoder(_Typed)
+
+
+class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
+    """What was sent, and what no chat request has a place for."""
+
+    asked: str  # the model's name in the request
+    hosted: frozenset[str] = frozenset()  # types of all tools that the caller does not run
+    custom: frozenset[str] = frozenset()  # names of tools with free-form input
+    extra_tools: bool = False  # the input has an item with tools
+    demanded: tuple[str, str] | None = None  # a param and a message: what only an upstream of the dialect can do
+    chosen: str = ""  # the type of a hosted tool that `tool_choice` demands
+
+    def check_served(self, accepted: AcceptedFields | None) -> None:
+        """UnsupportedParameter for what is demanded and an upstream lacks; None: it does not have the dialect."""
+        if accepted is None and self.demanded is not None:
+            raise UnsupportedParameter(self.demanded[1], param=self.demanded[0])
+        if self.chosen and (accepted is None or self.chosen not in accepted.tools):
+            text = f"Unsupported parameter: 'tool_choice'. This model does not have the tool '{self.chosen}'."
+            raise UnsupportedParameter(text, param="tool_choice")
+
+    def accepted_by(self, accepted: AcceptedFields) -> NativeRequest:
+        left = super().accepted_by(accepted)
+        lacking = self.hosted - accepted.tools
+        if not lacking:
+            return left
+        allowed, fields = OWN_TOOLS | accepted.tools, dict(left.fields)
+        if "tools" in fields:
+            fields["tools"] = _with_tools(fields["tools"], allowed)
+            if bytes(fields["tools"]) == b"[]":
+                for name in ("tools", "tool_choice", "parallel_tool_calls"):
+                    fields.pop(name, None)
+        if self.extra_tools:
+            fields["input"] = Raw(_encoder.encode([_with_item_tools(item, allowed) for item in _items(fields)]))
+        return structs.replace(left, fields=fields, dropped=(*left.dropped, *dropped_tools(lacking)))
+
+
+def dropped_tools(types: Iterable[str]) -> list[str]:
+    """The names of tools that are left out, for a response header."""
+    return [f"tools[{name}]" for name in sorted(types)]
+
+
+def _items(fields: dict[str, Raw]) -> list[Raw]:
+    return _array.decode(fields["input"])
+
+
+def _with_tools(tools: Raw, allowed: frozenset[str]) -> Raw:
+    return Raw(_encoder.encode([tool for tool in _array.decode(tools) if _peek.decode(tool).type in allowed]))
+
+
+def _with_item_tools(item: Raw, allowed: frozenset[str]) -> Raw:
+    if _peek.decode(item).type != "additional_tools":
+        return item
+    fields = _table.decode(item)
+    fields["tools"] = _with_tools(fields["tools"], allowed)
+    return Raw(_encoder.encode(fields))

@@ -1,0 +1,1 @@
+"""The services together, for commands, the admin API and the console."""

@@ -1,0 +1,107 @@
+"""The configuration in use as TOML for people, with defaults, without secrets.
+
+References such as `env:NAME` are shown. A text is hidden if its name is that of a credential, or if it looks like one;
+with literal secrets permitted (the demo), every text among a provider's options is hidden.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from gateway.amounts import format_amount
+from gateway.billing.price_form import price_form
+from gateway.config.price_settings import PriceSettings
+from gateway.config.secret import HIDDEN, Secret
+from gateway.config.settings import SECTIONS, Settings
+from gateway.redaction import redact
+from gateway.setup.toml_text import Section, write_sections
+
+NAMED = ("oidc", "providers", "models", "groups")  # sections with a table for each name
+NANO_FIELDS = frozenset({"price_factor", "balance_low", "signup_credit", "max_session_cost"})
+SHOWN_OPTIONS = frozenset({"preset", "base_url"})  # also where literal secrets are permitted
+_CREDENTIAL = re.compile(r"key|secret|token|password|passphrase|authorization|cookie|credential", re.IGNORECASE)
+_REFERENCE = ("env:", "file:")
+
+
+def effective_configuration(settings: Settings) -> str:
+    """The text."""
+    return write_sections(_sections(settings))
+
+
+def _sections(settings: Settings) -> Iterator[Section]:
+    for name in SECTIONS:
+        value = getattr(settings, name)
+        if name in NAMED:
+            for item, one in sorted(value.items()):
+                yield Section([name, item], _table(one, literals=settings.demo))
+        else:
+            yield from _with_tables_in([name], value, literals=settings.demo)
+
+
+def _with_tables_in(path: list[str], value: Struct, *, literals: bool) -> Iterator[Section]:
+    """A section, then the sections in it."""
+    tables = [name for name in value.__struct_fields__ if isinstance(getattr(value, name), Struct)]
+    own = {name: item for name, item in _table(value, literals=literals).items() if name not in tables}
+    yield Section(path, own)
+    for name in tables:
+        yield from _with_tables_in([*path, name], getattr(value, name), literals=literals)
+
+
+def _table(value: Struct, *, literals: bool) -> dict[str, Any]:
+    table = {}
+    for name in value.__struct_fields__:
+        item = getattr(value, name)
+        if name in ("options", "credentials"):
+            table[name] = _options(item, literals=literals)
+        elif name in NANO_FIELDS:
+            table[name] = None if item is None else format_amount(item)
+        else:
+            table[name] = _value(item, name)
+    return {name: item for name, item in table.items() if item not in (None, {}, [])}
+
+
+def _value(value: Any, name: str) -> Any:
+    match value:
+        case PriceSettings():
+            return price_form(value)
+        case Secret():
+            return value.reference
+        case Struct():
+            return {
+                key: shown for key in value.__struct_fields__ if (shown := _value(getattr(value, key), key)) is not None
+            }
+        case Mapping():
+            return {str(key): _value(item, str(key)) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [_value(item, name) for item in (sorted(value) if isinstance(value, (set, frozenset)) else value)]
+        case None | bool() | int() | float():
+            return value
+        case timedelta():
+            return f"{value.total_seconds():g}s"
+    return _text(str(value), name)
+
+
+def _options(value: Any, *, literals: bool, name: str = "") -> Any:
+    match value:
+        case Mapping():
+            return {str(key): _options(item, literals=literals, name=str(key)) for key, item in value.items()}
+        case list() | tuple():
+            return [_options(item, literals=literals, name=name) for item in value]
+        case str() if literals and name not in SHOWN_OPTIONS and not value.startswith(_REFERENCE):
+            return HIDDEN
+        case str():
+            return _text(value, name)
+        case None | bool() | int() | float():
+            return value
+    return _text(str(value), name)
+
+
+def _text(text: str, name: str) -> str:
+    if text.startswith(_REFERENCE) or not text:
+        return text
+    return HIDDEN if _CREDENTIAL.search(name) else redact(text)

@@ -1,0 +1,46 @@
+"""What Anthropic takes of a Messages request, as data (docs/providers/anthropic.md, "Messages requests").
+
+A field or a flag that an upstream does not take would fail the whole request there; it is left out and named to the
+caller instead. Not in the table is also what would cost more than the price of the model says, or would reach what
+belongs to the operator: `speed`, `inference_geo`, containers, files, MCP servers, workspaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gateway import AcceptedFields
+
+#: Fields of every upstream of the dialect.
+CORE = frozenset({
+    "system", "messages", "stop_sequences", "temperature", "top_p", "top_k", "tools", "tool_choice", "thinking",
+    "output_config",
+})  # fmt: skip
+#: Tools that cost no more than their tokens. The price of a model covers a web search.
+TOOLS = frozenset({"bash_*", "text_editor_*", "computer_*", "memory_*", "tool_search_tool_*", "web_search_*"})
+
+ACCEPTED = AcceptedFields(
+    CORE | {"metadata", "service_tier", "cache_control", "context_management", "diagnostics", "output_format"},
+    frozenset({
+        "adaptive-thinking-2026-01-28", "advanced-tool-use-2025-11-20", "claude-code-20250219",
+        "compact-2026-01-12", "computer-use-2025-01-24", "computer-use-2025-11-24", "context-1m-2025-08-07",
+        "context-management-2025-06-27", "effort-2025-11-24", "extended-cache-ttl-2025-04-11",
+        "fine-grained-tool-streaming-2025-05-14", "interleaved-thinking-2025-05-14",
+        "mid-conversation-system-2026-04-07", "output-128k-2025-02-19", "pdfs-2024-09-25",
+        "prompt-caching-2024-07-31", "prompt-caching-scope-2026-01-05", "redact-thinking-2026-02-12",
+        "search-results-2025-06-09", "structured-outputs-2025-11-13", "thinking-token-count-2026-05-13",
+        "token-counting-2024-11-01", "token-efficient-tools-2025-02-19", "tool-examples-2025-10-29",
+        "tool-search-tool-2025-10-19",
+    }),
+    TOOLS,
+)  # fmt: skip
+
+#: The flag that a field needs; it is added if the caller sends none of its family.
+NEEDED: Mapping[str, str] = {
+    "context_management": "context-management-2025-06-27",
+    "output_format": "structured-outputs-2025-11-13",
+    "mcp_servers": "mcp-client-2025-11-20",
+    "speed": "fast-mode-2026-02-01",
+}
+#: The flag that a message with the role `system` needs.
+SYSTEM_TURNS = "mid-conversation-system-2026-04-07"

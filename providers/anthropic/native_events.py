@@ -1,0 +1,79 @@
+"""The events of a Messages stream with what they mean to the gateway: each is passed on as it came, and counted.
+
+Sharp edge: events before the first content wait for it, so that an error before it can still be answered by another
+target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import UNSET, structs
+
+from gateway import ChatChunk, ChatCompletion, Event, NativeChunk, NativeCompletion
+
+from .._shared.documents import UNREADABLE
+from .answer import read_completion, read_usage
+from .events import EventReader
+
+#: Events that are passed on; a client of the dialect knows no others.
+NAMES = frozenset({
+    "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
+    "message_stop", "ping",
+})  # fmt: skip
+
+
+class _Typed(msgspec.Struct):
+    type: str = ""
+
+
+_type = msgspec.json.Decoder(_Typed)
+
+
+class NativeReader:
+    """Reads the events of one stream."""
+
+    def __init__(self, hidden: Sequence[str] = ()) -> None:
+        self._reader = EventReader(hidden)
+        self._waiting: list[NativeChunk] | None = []  # None after the first content
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last event was read."""
+        return self._reader.complete
+
+    def read(self, event: Event) -> list[NativeChunk]:
+        """The chunks to send now; an error event is raised."""
+        chunk = self._reader.read(event)
+        native = self._native(event, chunk)
+        waiting = self._waiting
+        if waiting is None:
+            return [] if native is None else [native]
+        if native is not None:
+            waiting.append(native)
+        if chunk is None and not self.complete:
+            return []
+        self._waiting = None
+        return waiting
+
+    def _native(self, event: Event, chunk: ChatChunk | None) -> NativeChunk | None:
+        try:
+            name = _type.decode(event.data).type
+        except UNREADABLE:
+            return None
+        if name not in NAMES:
+            return None
+        data = event.data if b"\n" not in event.data else msgspec.json.format(event.data, indent=-1)
+        native = NativeChunk(event=data, name=name)
+        if chunk is not None:
+            native.choices, native.usage, native.service_tier = chunk.choices, chunk.usage, chunk.service_tier
+        elif name == "message_start":
+            native.usage = read_usage(self._reader.usage) or UNSET
+        return native
+
+
+def read_native_completion(body: bytes, hidden: Sequence[str] = ()) -> NativeCompletion:
+    """The answer in a JSON body, and the body; an error that rides in it is raised."""
+    answer: ChatCompletion = read_completion(body, hidden)
+    return NativeCompletion(**structs.asdict(answer), document=body)

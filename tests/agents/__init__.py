@@ -1,0 +1,1 @@
+"""Real coding agents against the gateway, over scripted models: `tox -e agents` installs and runs them."""

@@ -1,0 +1,42 @@
+"""A gateway with a model on each dialect of upstreams, all at one scripted server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
+from gateway.testing import FakeUpstream
+from tests.api.conftest import client as client
+from tests.api.conftest import upstream as upstream
+
+UPSTREAMS = ("chat", "responses", "messages", "gemini")
+
+
+@pytest.fixture
+def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
+    """The models m-chat, m-responses, m-messages and m-gemini."""
+    root = upstream.base_url.removesuffix("/v1")
+    key = {"api_key": "upstream-key"}
+    price = {"input": 1, "output": 2}
+    names = {"messages": "claude-sonnet-4-5", "gemini": "gemini-2.5-pro"}
+    models = {
+        f"m-{name}": {"provider": name, "model": names.get(name, "up"), "price": price, "retries": 0}
+        for name in UPSTREAMS
+    }
+    return parse(
+        {
+            "store": {"data_dir": str(tmp_path)},
+            "providers": {
+                "chat": {"plugin": "openai", "base_url": upstream.base_url, **key},
+                "responses": {"plugin": "openai", "base_url": upstream.base_url, "responses": True, **key},
+                "messages": {"plugin": "anthropic", "base_url": root, **key},
+                "gemini": {"plugin": "gemini", "base_url": f"{root}/v1beta", **key},
+            },
+            "groups": {"default": {}},
+            "models": models,
+        },
+        demo=True,
+    )

@@ -1,0 +1,105 @@
+"""A rolling restart of two gateways under load, as docs/operations/upgrade.md describes it, and its requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from msgspec import Struct, field
+
+from tests.delays import caller_is_silent_for, operator_waits_for
+from tests.processes.conftest import Yard
+from tests.processes.served import Served
+
+PEPPER = "3" * 64
+PACE = 0.05  # seconds between two requests of a client
+CALL = {"model": "quick", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+class Answers(Struct):
+    """Statuses of all requests; one that had no whole answer has the name of what happened."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def failed(self) -> int:
+        """Requests that were not answered as they should."""
+        return self.statuses.total() - self.statuses["200"]
+
+
+async def two_gateways(
+    yard: Yard, store: str, *, workers: int = 1, console_ports: Sequence[int] = (), **options: Any
+) -> list[Served]:
+    """Two gateways with one store, as on two machines; both serve, and both take the key of the first."""
+    each: list[dict[str, Any]] = [{"console_port": port} for port in console_ports] or [{}, {}]
+    gateways = [
+        yard.make(name=name, store=store, workers=workers, **own, **options)
+        for name, own in zip(("one", "two"), each, strict=True)
+    ]
+    for gateway in gateways:
+        gateway.data_dir.mkdir(mode=0o700)
+        pepper = gateway.data_dir / "pepper"
+        pepper.write_text(PEPPER)
+        pepper.chmod(0o600)
+        await gateway.started(workers=workers)
+    await asyncio.to_thread(gateways[0].create_key)
+    gateways[1].api_key = gateways[0].api_key
+    return gateways
+
+
+@asynccontextmanager
+async def load(url: str, key: str, *, clients: int = 4) -> AsyncIterator[Answers]:
+    """Clients that call the address one request after the other, whole answers and streams in turn."""
+    answers, running = Answers(), asyncio.Event()
+    running.set()
+
+    async def client(number: int) -> None:
+        while running.is_set():
+            number += 1
+            answers.statuses[await _call(url, key, streams=number % 2 == 0)] += 1
+            await caller_is_silent_for(PACE)
+
+    tasks = [asyncio.create_task(client(number)) for number in range(clients)]
+    try:
+        yield answers
+    finally:
+        running.clear()
+        await asyncio.gather(*tasks)
+
+
+async def _call(url: str, key: str, *, streams: bool) -> str:
+    body, headers = {**CALL, "stream": streams}, {"Authorization": f"Bearer {key}"}
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60.0)) as session,
+            session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as response,
+        ):
+            text = await response.text()
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        return type(error).__name__
+    is_whole = text.endswith("data: [DONE]\n\n") if streams else _is_json(text)
+    return str(response.status) if is_whole or response.status != 200 else "incomplete"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+async def roll(gateways: Sequence[Served], *, pause: float, workers: int = 1) -> None:
+    """Restart one gateway after the other; `pause`: seconds for which one is ready before the next is stopped."""
+    for gateway in gateways:
+        os.kill(gateway.pid, signal.SIGTERM)
+        assert await gateway.ended() == 0
+        await gateway.started(workers=workers)
+        await operator_waits_for(pause)

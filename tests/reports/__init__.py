@@ -1,0 +1,1 @@
+"""Situations from public reports of other gateways, SDKs and agents, tried on this gateway."""

@@ -1,0 +1,52 @@
+"""Who manages the process decides how long it serves on, and systemd is told when it serves and when it stops."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from gateway.config.loader import parse
+from gateway.config.toml_reader import SettingsError
+from gateway.runtime.process_manager import notify, shutdown_delay
+
+
+@pytest.mark.holds("operations/start.md#signals-1")
+@pytest.mark.parametrize(
+    ("settings", "environment", "delay"),
+    [
+        ({}, {}, 0.0),
+        ({}, {"NOTIFY_SOCKET": "/run/systemd/notify"}, 5.0),
+        ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, 5.0),
+        ({}, {"NOTIFY_SOCKET": "", "KUBERNETES_SERVICE_HOST": ""}, 0.0),
+        ({"shutdown_delay": "auto"}, {"NOTIFY_SOCKET": "@x"}, 5.0),
+        ({"shutdown_delay": 0}, {"NOTIFY_SOCKET": "/run/systemd/notify"}, 0.0),
+        ({"shutdown_delay": 12}, {}, 12.0),
+    ],
+)
+def test_delay_is_that_of_the_settings_else_five_seconds_where_a_supervisor_asks_for_it(
+    settings: dict[str, object], environment: dict[str, str], delay: float
+) -> None:
+    assert shutdown_delay(parse({"server": settings}).server, environment) == delay
+
+
+@pytest.mark.parametrize("value", [-1, 3601, "5s", True, ""])
+def test_other_delays_are_refused(value: object) -> None:
+    with pytest.raises(SettingsError, match="shutdown_delay: expected seconds from 0 to 3600"):
+        parse({"server": {"shutdown_delay": value}})
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_systemd_is_told_a_state(tmp_path: Path, is_abstract: bool) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(f"\0{path}" if is_abstract else path)
+        notify({"NOTIFY_SOCKET": f"@{path}" if is_abstract else path}, "READY=1")
+        systemd.settimeout(5.0)
+        assert systemd.recv(100) == b"READY=1"
+
+
+@pytest.mark.parametrize("address", ["", "relative", "/no/such/socket"])
+def test_nothing_happens_where_systemd_does_not_listen(address: str) -> None:
+    notify({"NOTIFY_SOCKET": address}, "READY=1")
