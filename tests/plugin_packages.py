@@ -15,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 TESTS = Path(__file__).parent
+RUN = str(TESTS / "run.py")  # in the folder that the ids of tests are relative to
 PLUGINS = TESTS.parent / "plugins"
 HEAVY = frozenset({"gateway-minilm"})  # gigabytes of torch
 ROUND_TRIPS: Mapping[str, frozenset[str]] = MappingProxyType(
@@ -25,10 +26,10 @@ ROUND_TRIPS: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 
 
-def run(*command: str) -> None:
+def run(*command: str, cwd: Path | None = None) -> None:
     """Run one step, showing it."""
     print("+", " ".join(command), flush=True)
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, cwd=cwd)
 
 
 def install(package: Path) -> None:
@@ -46,13 +47,13 @@ def install(package: Path) -> None:
 def check(package: Path) -> None:
     """Run the tests that came with the package's sources."""
     settings = str(package / "pyproject.toml")
-    run(sys.executable, "-P", "-m", "pytest", "--rootdir", str(package), "-c", settings, str(package))
+    run(sys.executable, "-P", RUN, "--rootdir", str(package), "-c", settings, str(package), cwd=package)
 
 
 def travel(trip: str) -> None:
     """Run a round trip through the gateway's endpoints."""
     folder = TESTS / "roundtrip"
-    run(sys.executable, "-P", "-m", "pytest", "-o", "python_files=roundtrip_*.py", str(folder / trip))
+    run(sys.executable, "-P", RUN, "-o", "python_files=roundtrip_*.py", str(folder / trip), cwd=TESTS.parent)
 
 
 def main(names: list[str]) -> int:
