@@ -2,9 +2,9 @@
 
 At exit code 1 the tests that failed or had errors run again in a new process without xdist, twice. If all of them are
 green both times, the run is green, and its last lines name each of them as `unsteady`, with the first line of its first
-failure. They are also appended to the file that `UNSTEADY_TESTS` names. Any red test makes the run red. So do more than
-`MOST` failed tests, which are no chance, a module that cannot be imported, and a run that ended before all tests had
-run (`-x`). All other exit codes stay as they are.
+failure. They are also appended to the file that `UNSTEADY_TESTS` names. Any red test makes the run red. The run is also
+red if more than `MOST` tests failed, if a module cannot be imported, and if it ended before all tests had run (`-x`).
+All other exit codes stay as they are.
 
 An unsteady test is a defect with a cause; CONTRIBUTING.md says who mends it.
 """
@@ -31,12 +31,13 @@ FAILED = int(pytest.ExitCode.TESTS_FAILED)
 class Recorder:
     """Writes which tests failed to a JSON file, as a plugin of the process that reports: `{node id: first line}`.
 
-    With `chosen` it runs exactly these tests instead of those that the command names, and a skipped one has failed.
+    With `chosen` it runs exactly these tests instead of those that the command names. Then each of them has failed
+    that did not pass: one that is skipped, and one that did not run.
     """
 
     def __init__(self, file: Path, chosen: Sequence[str]) -> None:
         self._file, self._chosen = file, chosen
-        self._failed: dict[str, str] = {}
+        self._failed: dict[str, str] = dict.fromkeys(chosen, "did not run")
         self._is_collected = True
 
     @pytest.hookimpl(tryfirst=True)
@@ -50,10 +51,13 @@ class Recorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed or (self._chosen and report.skipped):
             self._failed.setdefault(report.nodeid, first_line(report))
+        elif report.when == "call":
+            self._failed.pop(report.nodeid, None)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         is_whole = self._is_collected and not session.shouldfail and not session.shouldstop
-        self._file.write_text(json.dumps(self._failed if is_whole else {}), encoding="utf-8")
+        failed = self._failed if is_whole or self._chosen else {}
+        self._file.write_text(json.dumps(failed), encoding="utf-8")
 
 
 def first_line(report: pytest.TestReport) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -65,7 +66,7 @@ def run(folder: Path, planted: str, *arguments: str, processes: int = 2) -> Done
     )
     (folder / "conftest.py").write_text(CONFTEST, encoding="utf-8")
     (folder / "test_beside.py").write_text(GREEN, encoding="utf-8")
-    (folder / "test_planted.py").write_text(planted, encoding="utf-8")
+    (folder / "test_planted.py").write_text(dedent(planted), encoding="utf-8")
     unsteady = folder / "unsteady"
     # The settings of the run that this test is part of must not reach the planted one. Other plugins take a second.
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_", "COVERAGE_"))}
@@ -111,16 +112,17 @@ def test_test_that_fails_once_more_when_it_is_alone_is_red(tmp_path):
     assert (done.code, done.unsteady, done.turns("a")) == (1, [], 3)
 
 
-def test_test_that_is_skipped_when_it_is_alone_is_red(tmp_path):
-    planted = """
+@pytest.mark.parametrize("end", ["skip('no longer there')", "exit('ended', returncode=0)"])
+def test_test_that_does_not_pass_when_it_is_alone_is_red(tmp_path, end):
+    planted = f"""
     import pytest
 
     def test_a(turn):
         if turn('a') > 1:
-            pytest.skip('no longer there')
+            pytest.{end}
         assert False
     """
-    done = run(tmp_path, planted.replace("\n    ", "\n"))
+    done = run(tmp_path, planted)
     assert (done.code, done.unsteady) == (1, [])
 
 
@@ -160,7 +162,7 @@ def test_ids_of_any_form_run_again_exactly(tmp_path):
         def test_in_a_class(self, turn):
             assert turn("class") > 1, "only at first"
     """
-    done = run(tmp_path, planted.replace("\n    ", "\n"))
+    done = run(tmp_path, planted)
     assert done.code == 0
     assert len(done.unsteady) == 5
     assert [done.turns(f"case{number}") for number in range(7)] == [3, 1, 3, 1, 3, 1, 3]
@@ -174,7 +176,7 @@ def test_more_than_twenty_failed_tests_are_red_at_once(tmp_path):
     @pytest.mark.parametrize("case", range({count}))
     def test_a(turn, case):
         assert turn(f"case{{case}}") > 1
-    """.replace("\n    ", "\n")
+    """
     many, few = tmp_path / "many", tmp_path / "few"
     many.mkdir()
     few.mkdir()
@@ -190,8 +192,6 @@ def test_example_that_hypothesis_found_fails_again(tmp_path):
     from hypothesis import Phase, given, settings, strategies
     from hypothesis.database import DirectoryBasedExampleDatabase
 
-    turns = [0]
-
     def test_a(turn):
         is_first = turn("a") == 1
         phases = [Phase.generate, Phase.reuse] if is_first else [Phase.reuse]  # later: only what was found
@@ -203,7 +203,7 @@ def test_example_that_hypothesis_found_fails_again(tmp_path):
 
         check()
     """
-    done = run(tmp_path, planted.replace("\n    ", "\n"))
+    done = run(tmp_path, planted)
     assert (done.code, done.unsteady, done.turns("a")) == (1, [], 2)
 
 
@@ -248,6 +248,6 @@ def test_coverage_is_of_the_whole_run(tmp_path):
     def test_b(turn):
         assert turn("b") > 1
     """
-    done = run(tmp_path, planted.replace("\n    ", "\n"), "--cov=.", "--cov-report=term", processes=0)
+    done = run(tmp_path, planted, "--cov=.", "--cov-report=term", processes=0)
     assert (done.code, len(done.unsteady)) == (0, 1)
     assert done.output.count("TOTAL") == 1
