@@ -647,21 +647,21 @@ async def test_next_address_is_tried_when_the_first_does_not_answer(
         monkeypatch.setattr("gateway.http_client.connect.HEAD_START", 60.0)
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    with deaf_socket(port):
+    # A server that stays open after a failure lets uvloop wait in `close` for ever.
+    with deaf_socket(port), contextlib.closing(server):
         route = UpstreamRoute("several", port, None)
         route._hosts = asyncio.get_running_loop().create_future()
         route._hosts.set_result(["127.0.0.2" if first == "deaf" else "127.0.0.3", "127.0.0.1"])
         route._known_until = float("inf")
         origin = Origin(Pool(asyncio.get_running_loop(), Deadlines(asyncio.get_running_loop()), keepalive=1, tls=None),
                         "several", port, None)  # fmt: skip
-        started = time.monotonic()
-        async with at_once(within=1.0):
-            connection = await route.open(lambda: ClientConnection(origin))
-        waited = time.monotonic() - started
-        assert connection._transport.get_extra_info("peername")[0] == "127.0.0.1"
-        assert waited >= 0.2 or first == "refusing"
-        origin.close()
-        server.close()
+        with contextlib.closing(origin):
+            started = time.monotonic()
+            async with at_once(within=1.0):
+                connection = await route.open(lambda: ClientConnection(origin))
+            waited = time.monotonic() - started
+            assert connection._transport.get_extra_info("peername")[0] == "127.0.0.1"
+            assert waited >= 0.2 or first == "refusing"
         await until(lambda: origin._open == set())  # the attempt that lost is gone as well
 
 
