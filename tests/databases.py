@@ -5,7 +5,6 @@ A test module imports `database_address` and `database`. The server is that of t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,12 +21,7 @@ def database_address(request: pytest.FixtureRequest, tmp_path: Path) -> Database
     """The address of an empty database."""
     if request.param == "sqlite":
         return DatabaseAddress(file=tmp_path / "gateway.db")
-    if sys.version_info >= (3, 12):
-        pytest.skip("PostgreSQL is tested on one interpreter")
-    server = request.getfixturevalue("postgres")
-    if server is None:
-        pytest.skip("no PostgreSQL server on this machine")
-    return postgres_address(server.new_database())
+    return postgres_address(request.getfixturevalue("postgres_database")())
 
 
 @pytest.fixture

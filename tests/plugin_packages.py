@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +33,17 @@ def run(*command: str, cwd: Path | None = None) -> None:
     subprocess.run(command, check=True, cwd=cwd)
 
 
+def run_thrice(*command: str) -> None:
+    """Run a step that downloads something; a download may fail."""
+    for pause in (10, 30):
+        try:
+            return run(*command)
+        except subprocess.CalledProcessError as error:
+            print(f"exit code {error.returncode}; it is tried again after {pause} s", flush=True)
+            time.sleep(pause)
+    return run(*command)
+
+
 def install(package: Path) -> None:
     """Build the package's wheel and install that, whatever is there; then what it requires, as far as it is missing."""
     with tempfile.TemporaryDirectory() as wheels:
@@ -40,7 +52,7 @@ def install(package: Path) -> None:
         run(sys.executable, "-m", "pip", "wheel", *options, str(package))
         (wheel,) = map(str, Path(wheels).glob("*.whl"))
         run(sys.executable, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", wheel)
-        run(sys.executable, "-m", "pip", "install", "--quiet", wheel)
+        run_thrice(sys.executable, "-m", "pip", "install", "--quiet", wheel)
     run(sys.executable, "-m", "pip", "check")
 
 

@@ -14,9 +14,8 @@ T = TypeVar("T")
 LOOK_EVERY = 0.005  # seconds
 LONGEST_STEP = 1.0  # seconds
 # A wait that is no promise of the gateway: a machine with other work may take seconds for what takes milliseconds.
-PATIENCE = 180.0  # seconds: on a busy machine the importer, which lets all others go first, took more than 60
-# Seconds that a program may take which a test starts. While 14 other processes were busy, a program of 2 s took 180.
-ENDS_WITHIN = 600.0
+PATIENCE = 120.0  # seconds: on a busy machine the importer, which lets all others go first, took more than 60
+ENDS_WITHIN = 150.0  # seconds that a program may take which a test starts; a test has 180
 STILL = 20  # looks in a row
 
 

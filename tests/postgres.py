@@ -28,6 +28,10 @@ SETTINGS = {
     "fsync": "off",  # the machine does not lose its power during a test
     "full_page_writes": "off",
     "logging_collector": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "max_wal_size": "64MB",  # each new database is written to the log
+    "min_wal_size": "32MB",
 }
 
 
@@ -49,6 +53,7 @@ class PostgresServer:
         self._folder = folder
         self._user = user
         self._process: subprocess.Popen[Any] | None = None
+        self._databases: list[str] = []
 
     def start(self) -> None:
         """Start it and wait until it answers."""
@@ -100,7 +105,16 @@ class PostgresServer:
         name = f"test_{secrets.token_hex(6)}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name}".encode())
+        self._databases.append(name)
         return self.url(name)
+
+    def drop_databases(self) -> None:
+        """Remove all that `new_database` made, with their connections."""
+        import psycopg
+
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            while self._databases:
+                connection.execute(f"DROP DATABASE {self._databases.pop()} WITH (FORCE)".encode())
 
     def _answers(self) -> bool:
         import psycopg

@@ -5,6 +5,9 @@ the test, so that they are the same in each run; a run that names files or tests
 the SDKs of vendors, which take seconds in each of its processes. Tests of what a provider sends then check the body
 by their own assertions only; a full run also checks it by the SDK's types. `tests.conftest` sets `is_on` before the
 tests are imported.
+
+`pytest -m slow`, as in `tox -e slow`, has the rest: the slow tests, the other cases, and once more those tests that try
+less in a quick run.
 """
 
 from __future__ import annotations
@@ -25,18 +28,22 @@ def examples(count: int) -> int:
     return max(1, count // SHARE) if is_on else count
 
 
-def sample(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """What a quick run has of these tests, in their order, and what it leaves out."""
+def left_out(items: Iterable[pytest.Item]) -> list[pytest.Item]:
+    """The cases that a quick run does not have."""
     by_test: dict[str, list[pytest.Item]] = {}
     for item in items:
         by_test.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    chosen = {
-        item.nodeid
-        for name, cases in by_test.items()
-        for item in (cases if len(cases) <= MANY else random.Random(name).sample(cases, max(MANY, len(cases) // SHARE)))
-    }
-    kept, left = list[pytest.Item](), list[pytest.Item]()
-    for cases in by_test.values():
-        for item in cases:
-            (kept if item.nodeid in chosen else left).append(item)
-    return kept, left
+    left: list[pytest.Item] = []
+    for name, cases in by_test.items():
+        if len(cases) > MANY:
+            kept = {item.nodeid for item in random.Random(name).sample(cases, max(MANY, len(cases) // SHARE))}
+            left += (item for item in cases if item.nodeid not in kept)
+    return left
+
+
+def tries_less(item: pytest.Item) -> bool:
+    """Whether a quick run tries fewer random cases of this test, or has no SDK for it."""
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        return True
+    names = vars(getattr(item, "module", object)).values()
+    return any(value is examples or getattr(value, "__name__", "") == __name__ for value in names)

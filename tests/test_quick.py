@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, strategies
 
 from tests import quick
 
@@ -23,15 +25,27 @@ class Case:
         self.nodeid = nodeid
 
 
-def test_quick_run_has_some_of_the_cases_of_a_test_that_has_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_run_has_some_of_the_cases_of_a_test_that_has_many() -> None:
     few, many = ([Case(f"a.py::{name}[{n}-x]") for n in range(count)] for name, count in (("few", 20), ("many", 1000)))
-    kept, left = quick.sample([*few, *many])  # type: ignore[list-item]
-    names = [item.nodeid for item in kept]
-    assert names[:20] == [case.nodeid for case in few] and len(kept) == 220 and len(kept) + len(left) == 1020
-    assert names == [case.nodeid for case in [*few, *many] if case.nodeid in names]  # in their order
-    assert names == [item.nodeid for item in quick.sample([*few, *many])[0]]  # type: ignore[list-item]
-    tens = {int(name.partition("[")[2].partition("-")[0]) // 100 for name in names[20:]}
+    left = [item.nodeid for item in quick.left_out([*few, *many])]  # type: ignore[list-item]
+    kept = [case.nodeid for case in many if case.nodeid not in left]
+    assert (len(kept), len(left)) == (200, 800) and not any("few" in name for name in left)
+    assert left == [item.nodeid for item in quick.left_out([*few, *many])]  # type: ignore[list-item]
+    tens = {int(name.partition("[")[2].partition("-")[0]) // 100 for name in kept}
     assert len(tens) == 10  # from everywhere
+
+
+@given(strategies.booleans())
+def test_random_cases_run_once_more_with_the_slow_tests(is_any: bool) -> None:
+    here = sys.modules[__name__]
+    of_this_module = SimpleNamespace(obj=test_quick_run_tries_a_fifth_of_the_random_cases, module=here)
+    assert quick.tries_less(of_this_module)  # type: ignore[arg-type]
+    elsewhere = SimpleNamespace(obj=test_quick_run_tries_a_fifth_of_the_random_cases, module=SimpleNamespace())
+    assert not quick.tries_less(elsewhere)  # type: ignore[arg-type]
+    elsewhere.obj = test_random_cases_run_once_more_with_the_slow_tests
+    assert quick.tries_less(elsewhere)  # type: ignore[arg-type]
+    elsewhere = SimpleNamespace(obj=elsewhere.obj, module=SimpleNamespace(examples=quick.examples))
+    assert quick.tries_less(elsewhere)  # type: ignore[arg-type]
 
 
 def test_quick_run_has_imported_no_sdk_with_its_tests() -> None:

@@ -46,10 +46,7 @@ def deployment(request: pytest.FixtureRequest, terminal: Terminal, tmp_path: Pat
     if store == "embedded":
         text = "\n".join(line for line in text.splitlines() if not line.startswith("url ="))
     if database == "postgresql":
-        server = request.getfixturevalue("postgres")
-        if server is None or sys.version_info >= (3, 12):
-            pytest.skip("no PostgreSQL server")
-        text += f'\n[database]\nurl = "{server.new_database()}"\n'
+        text += f'\n[database]\nurl = "{request.getfixturevalue("postgres_database")()}"\n'
     terminal.config.write_text(text)
     folder = tmp_path / "backup"
     terminal.ok("accounts", "create", "acme", "--balance", "5")

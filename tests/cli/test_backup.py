@@ -7,7 +7,6 @@ import json
 import secrets
 import sqlite3
 import stat
-import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
@@ -51,10 +50,7 @@ def new_id() -> str:
 def deployment(request: pytest.FixtureRequest, acme: Terminal, valkey: Path) -> Terminal:
     """An account with ten lines, of which the store has four, a user, and a database of each kind with the history."""
     if request.param == "postgresql":
-        server = request.getfixturevalue("postgres")
-        if server is None or sys.version_info >= (3, 12):
-            pytest.skip("no PostgreSQL server")
-        use_database(acme, server.new_database())
+        use_database(acme, request.getfixturevalue("postgres_database")())
     import_all(acme, valkey)
     acme.ok("users", "create", "ada@example.com", "--operator")
     return acme
@@ -76,7 +72,7 @@ def empty_place(
         text = deployment.config.read_text().replace(str(tmp_path / "var"), str(tmp_path / "new"))
         deployment.config.write_text(text)
         if "[database]" in text:
-            use_database(deployment, request.getfixturevalue("postgres").new_database())
+            use_database(deployment, request.getfixturevalue("postgres_database")())
 
     return move
 

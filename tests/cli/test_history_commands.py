@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -302,11 +301,11 @@ def test_archive_that_does_not_begin_at_the_first_line_is_refused(acme: Terminal
 
 @pytest.mark.holds("operations/history.md#history-10")
 @pytest.mark.slow
-def test_history_moves_to_postgresql(acme: Terminal, valkey: Path, history: Database, postgres, monkeypatch) -> None:
-    if postgres is None or sys.version_info >= (3, 12):
-        pytest.skip("no PostgreSQL server")
+def test_history_moves_to_postgresql(
+    acme: Terminal, valkey: Path, history: Database, postgres_database, monkeypatch
+) -> None:
     monkeypatch.setattr(copying, "PAGE", 3)
-    url = postgres.new_database()
+    url = postgres_database()
     before = lines_of(history)
     acme.ok("users", "create", "ada@example.com", "--operator")
     people = acme.json("users", "list")
@@ -352,10 +351,10 @@ def test_archive_closes_a_gap_after_the_lines_of_the_database(acme: Terminal, va
 
 
 @pytest.mark.slow
-def test_check_accepts_an_empty_database_and_warns_of_an_older_one(terminal: Terminal, postgres, monkeypatch) -> None:
-    if postgres is None or sys.version_info >= (3, 12):
-        pytest.skip("no PostgreSQL server")
-    url = postgres.new_database()
+def test_check_accepts_an_empty_database_and_warns_of_an_older_one(
+    terminal: Terminal, postgres_database, monkeypatch
+) -> None:
+    url = postgres_database()
     terminal.config.write_text(terminal.config.read_text() + f'\n[database]\nurl = "{url}"\n')
     terminal.ok("check")
     terminal.ok("audit", "--expect-accounts", "0")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import SLOW_FOLDERS
-from tests.polling import ENDS_WITHIN
+from tests.polling import ENDS_WITHIN, PATIENCE
 from tests.test_layers import RANKS
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +67,25 @@ def test_every_tox_environment_that_is_named_exists() -> None:
             assert name in environments, (page, name)
 
 
+def test_readme_command_and_the_full_run_have_all_environments_of_ci() -> None:
+    first = tox().get("tox", "env_list").split()
+    full = tox().get("tox", "labels").partition("full = ")[2].split(", ")
+    assert (first, full) == (["lint", "type", "quick"], ["slow", "py311", "py312", "py313", "plugins"])
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    assert re.findall(r"^ *(?:\[ .*\] \|\| )?(?:TOX_SKIP_ENV=\S+ )?run_tox( .*)?$", script, re.MULTILINE) == [
+        ' "$@"',
+        "",
+        " -m full",
+    ]
+
+
+def test_test_that_hangs_is_ended_after_its_waits_have_failed() -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    [loop] = re.findall(r"--async-test-timeout=(\d+)", options["addopts"])
+    assert PATIENCE < ENDS_WITHIN < int(loop) < options["faulthandler_timeout"] < options["timeout"] == 180
+    assert options["timeout_method"] == "thread"
+
+
 def test_requirements_of_the_tests_are_extras_of_the_package() -> None:
     for name in tox().sections():
         assert "requirements.txt" not in tox().get(name, "deps", fallback=""), name
@@ -106,9 +125,10 @@ def test_first_release_is_one_page_of_the_changelog_without_states_before_it() -
 def test_slow_tests_run_in_full_and_not_in_quick() -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
     assert "not slow" not in options["addopts"]
-    full = [line.partition(":")[0] for line in tox().get("testenv", "commands").split("\n") if "not slow" not in line]
-    assert [name for name in full if name] == ["!py312-!py313"]
-    assert '-m "not slow"' in tox().get("testenv:quick", "commands")
+    for name in ("testenv", "testenv:quick"):
+        runs = [line for line in tox().get(name, "commands").splitlines() if "run.py" in line]
+        assert runs and all('-m "not slow"' in line for line in runs), name
+    assert "-m slow" in tox().get("testenv:slow", "commands")
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
     paths = ["tests/processes/test_reload.py", "tests/test_ids.py"]
     done = subprocess.run(

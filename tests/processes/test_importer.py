@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sqlite3
-import sys
 from contextlib import closing
 from typing import Any
 
@@ -27,10 +26,7 @@ def url(request: pytest.FixtureRequest) -> str:
     """The address of an empty PostgreSQL database, or nothing: then it is SQLite in the data directory."""
     if request.param == "sqlite":
         return ""
-    server = request.getfixturevalue("postgres")
-    if server is None or sys.version_info >= (3, 12):
-        pytest.skip("no PostgreSQL server here")
-    return str(server.new_database())
+    return str(request.getfixturevalue("postgres_database")())
 
 
 def rows(gateway: Served, query: str = LINES, *, url: str = "") -> list[Any]:

@@ -36,6 +36,7 @@ label = "Corp"
 
 
 @pytest.mark.gen_test(timeout=600)
+@pytest.mark.timeout(660)
 @pytest.mark.parametrize("look", LOOKS)
 async def test_pages_are_accessible_small_and_fit_the_window(console: Any, tmp_path: Path, look: str) -> None:
     from tests.console.browser.axe import violations
