@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,11 +21,12 @@ ROOT = Path(__file__).parents[1]
 ROUNDS = 5
 BUSY = 2  # processes for each core
 PROCESSES = 4  # of pytest for each core; `-n auto` starts half of them
+MODULE = re.compile(r"tests/(?:.*/)?test_[^/]*\.py")
 
 
-def git(*arguments: str) -> str:
+def git(*arguments: str, root: Path = ROOT) -> str:
     """What git prints, without the line end; nothing if it fails."""
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
@@ -33,14 +35,13 @@ def default_commit() -> str:
     return git("describe", "--tags", "--abbrev=0") or "origin/main"
 
 
-def changed_modules(commit: str) -> list[str]:
+def changed_modules(commit: str, root: Path = ROOT) -> list[str]:
     """The test modules that differ from a commit, with those that are not committed."""
-    if not git("rev-parse", "--verify", f"{commit}^{{commit}}"):
+    if not git("rev-parse", "--verify", f"{commit}^{{commit}}", root=root):
         raise SystemExit(f"There is no commit {commit}: --since names one.")
-    names = {*git("diff", "--name-only", commit).splitlines()}
-    names |= {*git("ls-files", "--others", "--exclude-standard").splitlines()}
-    modules = (name for name in sorted(names) if Path(name).name.startswith("test_") and name.endswith(".py"))
-    return [name for name in modules if name.startswith("tests/") and (ROOT / name).exists()]
+    names = {*git("diff", "--name-only", commit, root=root).splitlines()}
+    names |= {*git("ls-files", "--others", "--exclude-standard", root=root).splitlines()}
+    return [name for name in sorted(names) if MODULE.fullmatch(name) and (root / name).exists()]
 
 
 @contextmanager
