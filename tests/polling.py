@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 T = TypeVar("T")
 
 LOOK_EVERY = 0.005  # seconds
+LOOKS = 20  # of a wait: later looks have more time between them, because a look may cost a query or a process
 LONGEST_STEP = 1.0  # seconds
 # A wait that is no promise of the gateway: a machine with other work may take seconds for what takes milliseconds.
 PATIENCE = 120.0  # seconds: on a busy machine the importer, which lets all others go first, took more than 60
@@ -24,7 +25,9 @@ async def until(probe: Callable[..., Awaitable[T | None]], *, within: float = PA
 @overload
 async def until(probe: Callable[..., T | None], *, within: float = PATIENCE) -> T: ...
 async def until(probe: Callable[..., Any], *, within: float = PATIENCE) -> Any:
-    """The first truthy value of `probe`, asked every few milliseconds; AssertionError after `within` seconds.
+    """The first truthy value of `probe`; AssertionError after `within` seconds.
+
+    It is asked every few milliseconds at first, then after each twentieth of the time that has passed.
 
     A pause of the machine between two looks counts as `LONGEST_STEP` at most.
     """
@@ -37,18 +40,18 @@ async def until(probe: Callable[..., Any], *, within: float = PATIENCE) -> Any:
             return value
         if waited > within:
             raise AssertionError(f"still {value!r} after {within} s")
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(max(LOOK_EVERY, min(waited / LOOKS, LONGEST_STEP)))
         now = time.monotonic()
         waited, before = waited + min(now - before, LONGEST_STEP), now
 
 
 def until_blocking(probe: Callable[[], T | None], *, within: float = PATIENCE) -> T:
     """`until` for code without an event loop."""
-    deadline = time.monotonic() + within
+    began = time.monotonic()
     while not (value := probe()):
-        if time.monotonic() > deadline:
+        if (waited := time.monotonic() - began) > within:
             raise AssertionError(f"still {value!r} after {within} s")
-        time.sleep(LOOK_EVERY)
+        time.sleep(max(LOOK_EVERY, min(waited / LOOKS, LONGEST_STEP)))
     return value
 
 

@@ -59,6 +59,8 @@ class PostgresServer:
         """Start it and wait until it answers."""
         options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
         command: list[Any] = [self._programs / "postgres", "-D", self._folder / "data", "-k", self._folder, *options]
+        if (setpriv := shutil.which("setpriv")) is not None:
+            command = [setpriv, "--pdeathsig", "TERM", *command]  # it ends with this process
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, **_as_user(self._user))
         until_blocking(self._answers, within=60.0)
