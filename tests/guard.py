@@ -100,13 +100,16 @@ def main(folder: Path, command: Sequence[str]) -> int:
     parent = os.getppid()
     adopt_orphans()
     woken = Woken()
-    child = subprocess.Popen(command).pid
+    children: list[int] = []
 
     def forward(number: int, frame: FrameType | None) -> None:
-        send([child], number)
+        send(children, number)
 
+    # Before the command starts: it would ignore what this process ignores, as in the background of a shell.
     signal.signal(signal.SIGTERM, forward)
     signal.signal(signal.SIGINT, forward)
+    child = subprocess.Popen(command).pid
+    children.append(child)
     while os.getppid() == parent:
         woken.wait()
         if (code := (ended_children() or {}).get(child)) is not None:

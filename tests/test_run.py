@@ -246,6 +246,21 @@ def test_exit_code_of_a_run_that_did_not_run_its_tests_stays(tmp_path, planted, 
     assert "runs again" not in done.output
 
 
+def test_signals_that_the_shell_ignores_are_not_ignored_in_tests(tmp_path):
+    planted = """
+    import signal
+
+    def test_a():
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    """
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as for a command in the background
+    try:
+        done = run(tmp_path, planted)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (done.code, done.unsteady) == (0, []), done.output
+
+
 @pytest.mark.parametrize("processes", [0, 2])
 def test_run_that_ends_before_all_tests_ran_is_red(tmp_path, processes):
     done = run(tmp_path, "def test_a(turn):\n    assert turn('a') > 1\n", "-x", processes=processes)
