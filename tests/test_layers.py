@@ -6,7 +6,7 @@ import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -69,17 +69,20 @@ def sources(*folders: str) -> list[Path]:
     return sorted(path for path in found if "build" not in path.relative_to(ROOT).parts)
 
 
-def imported(path: Path, *, typing_too: bool = False) -> Iterator[tuple[str, str]]:
-    """Every import of a file, inside functions too, as (module, name); those for type checkers on demand."""
+@cache
+def imported(path: Path, *, typing_too: bool = True) -> list[tuple[str, str]]:
+    """Every import of a file, inside functions too, as (module, name)."""
+    found: list[tuple[str, str]] = []
     pending: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
+            found += ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield from ((str(node.module), alias.name) for alias in node.names)
+            found += ((str(node.module), alias.name) for alias in node.names)
         elif typing_too or not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
             pending += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+    return found
 
 
 def part_of(module: str, name: str) -> str:
@@ -98,7 +101,7 @@ def test_each_package_imports_only_packages_of_lower_rank() -> None:
     faults = []
     for path in sources("gateway"):
         own = path.relative_to(ROOT / "gateway").with_suffix("").parts[0]
-        for module, name in imported(path, typing_too=True) if own != "__init__" else ():
+        for module, name in imported(path) if own != "__init__" else ():
             if module.split(".")[0] == "gateway":
                 part = part_of(module, name)
                 if part != own and RANK[part] >= RANK[own]:
@@ -118,7 +121,7 @@ def test_packages_inside_a_package_have_no_circles() -> None:
     for path in sources("gateway"):
         parts = path.relative_to(ROOT).with_suffix("").parts
         module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        for found, name in imported(path, typing_too=True):
+        for found, name in imported(path):
             target = f"{found}.{name}" if is_module(f"{found}.{name}") else found
             if target.split(".")[:2] == module.split(".")[:2]:
                 ends = room_of(module) or module, room_of(target) or target
@@ -145,7 +148,9 @@ def reached(arrows: dict[str, set[str]], start: str) -> set[str]:
     return found
 
 
+# `no_collector`: to look through the nodes of so many trees takes twice as long as to parse them.
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_collector")
 def test_files_have_no_import_circles() -> None:
     """Imports for type checkers count."""
     tree = Sources(Checkout(ROOT))
@@ -157,22 +162,19 @@ def test_engine_never_imports_a_provider() -> None:
     for path in sources("gateway"):
         if "providers" not in path.read_text(encoding="utf-8"):
             continue
-        for module, _ in imported(path, typing_too=True):
+        for module, _ in imported(path):
             assert module.split(".")[0] not in {"gateway_providers", "providers"}, path
 
 
 def test_hook_specifications_import_no_gateway_module() -> None:
-    assert {module for module, _ in imported(ROOT / "gateway" / "plugins" / "hookspecs.py")} == {
-        "__future__",
-        "pluggy",
-        "typing",
-    }
+    found = imported(ROOT / "gateway" / "plugins" / "hookspecs.py", typing_too=False)
+    assert {module for module, _ in found} == {"__future__", "pluggy", "typing"}
 
 
 def test_providers_and_plugins_use_public_names_only() -> None:
     faults = []
     for path in sources("providers", "plugins"):
-        for module, name in imported(path, typing_too=True):
+        for module, name in imported(path):
             if module.split(".")[0] != "gateway":
                 continue
             if part := part_of(module, name):
@@ -224,6 +226,7 @@ def test_packages_have_few_modules_side_by_side_and_files_few_lines() -> None:
 METHODS = 20  # of a handler, with those that it inherits from classes of the project
 
 
+@pytest.mark.usefixtures("no_collector")
 def test_handlers_have_few_methods() -> None:
     classes = Classes(Sources(Checkout(ROOT)))
     counted = {info.name: len(classes.methods(info)) for info in classes.handlers()}

@@ -6,7 +6,7 @@ import ast
 
 from msgspec import Struct
 
-from benchmarks.structure.sources import Module, Sources
+from benchmarks.structure.sources import Module, Sources, outline
 
 # A handler is a class that Tornado calls with a request: it has one of these among its ancestors.
 HANDLER_ROOTS = {"HTTPMessageDelegate", "RequestHandler"}
@@ -40,7 +40,7 @@ class Classes:
         self.sources = sources
         self.all: dict[tuple[str, str], ClassInfo] = {}
         for module in sources.modules.values():
-            for node in ast.walk(module.tree):
+            for node in outline(module.tree):
                 if isinstance(node, ast.ClassDef):
                     bases = tuple(sources.find(module.name, dotted) for base in node.bases if (dotted := _dotted(base)))
                     self.all[module.name, node.name] = ClassInfo(node.name, module, node, bases)

@@ -6,7 +6,7 @@ import ast
 import io
 import tokenize
 
-from benchmarks.structure.sources import Module, Sources
+from benchmarks.structure.sources import Module, Sources, outline
 
 NO_CODE = {
     tokenize.COMMENT,
@@ -35,7 +35,7 @@ def code_lines(module: Module) -> int:
 
 def _docstring_lines(tree: ast.Module) -> set[int]:
     lines: set[int] = set()
-    for node in ast.walk(tree):
+    for node in outline(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.body:
             first = node.body[0]
             if (

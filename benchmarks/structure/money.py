@@ -20,6 +20,7 @@ import ast
 from collections.abc import Collection, Iterator
 
 from benchmarks.structure.classes import Classes, ClassInfo, Function
+from benchmarks.structure.sources import outline
 
 MONEY_WORDS = {"amount", "balance", "bill", "charge", "charged", "cost", "hold", "usage", "worst"}
 REQUEST_NAMES = {"request", "request_id", "rid"}
@@ -56,7 +57,7 @@ class MoneyRecords:
         owners = {(file, name.partition(".")[0]) for file, _, name in (one.partition(": ") for one in ran)}
         for module in sources.modules.values():
             shown = sources.shown(module)
-            for node in ast.walk(module.tree):
+            for node in outline(module.tree):
                 if isinstance(node, Function) and (shown, node.name) in last:
                     named |= {
                         sources.find(module.name, name.id) for name in ast.walk(node) if isinstance(name, ast.Name)
@@ -88,7 +89,7 @@ class MoneyRecords:
         """Records that stand in a function's signature beside one that names the request."""
         found: set[tuple[str, str]] = set()
         for module in self._classes.sources.modules.values():
-            for node in ast.walk(module.tree):
+            for node in outline(module.tree):
                 if module.engine and isinstance(node, Function):
                     signature = {
                         key for annotation in _annotations(node) for key in self._resolved(module.name, annotation)

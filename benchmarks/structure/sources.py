@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,15 @@ class Sources:
         return self._bindings[module]
 
 
+def outline(tree: ast.Module) -> Iterator[ast.AST]:
+    """Every node of a tree but expressions, which hold no import, class or function, and are most of it."""
+    pending: deque[ast.AST] = deque([tree])
+    while pending:
+        node = pending.popleft()
+        yield node
+        pending.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+
+
 def imports(module: Module, *, typing: bool = True) -> Iterator[tuple[str, str, str]]:
     """Every import, inside functions too, as (module, name in it, local name).
 
@@ -103,7 +113,7 @@ def imports(module: Module, *, typing: bool = True) -> Iterator[tuple[str, str, 
             for alias in node.names:
                 yield target, alias.name, alias.asname or alias.name
         elif typing or not _for_type_checkers(node):
-            pending += ast.iter_child_nodes(node)
+            pending += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
 
 
 def _source(module: Module, node: ast.ImportFrom) -> str:

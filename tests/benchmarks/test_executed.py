@@ -119,7 +119,7 @@ FUNCTIONS = 400  # a pass-through of starlette, uvicorn and httpx runs 355
 RECORDS = 8
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("no_collector")  # see tests/test_layers.py
 def test_warm_streamed_chat_runs_few_functions_with_few_records_of_money() -> None:
     checkout = Checkout(HERE)
     found = executed(checkout)
