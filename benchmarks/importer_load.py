@@ -15,8 +15,9 @@ import tempfile
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -43,14 +44,13 @@ from gateway.database.tables import ledger_lines
 from gateway.store.links import slot
 
 ACCOUNT = "bench"
-WARMUP = 2.0  # seconds of load before each phase
-SATURATED_FOR = 4.0  # seconds, to find the full load
 CONNECTIONS = 64
 MOST = 1.10  # p99 beside the importer / without it
 MOST_LAG = 2.0  # seconds, p99
 EVERY = 0.1  # seconds between two looks
 CAUGHT_UP_WITHIN = 120.0
 LONGEST = 40.0  # seconds of a phase: an importer that is silent for 60 s is replaced
+Drive = Callable[[Load, Running, float], Result]  # runs a load for so many seconds
 
 
 class Phase(Struct, frozen=True):
@@ -141,9 +141,11 @@ class Watch:
 @click.command()
 @click.option("--minutes", default=4.0, show_default=True, type=click.FloatRange(0.05), help="Of all phases together.")
 @click.option("--rounds", default=6, show_default=True, type=click.IntRange(1), help="Phases of each kind.")
+@click.option("--warmup", default=2.0, show_default=True, type=click.FloatRange(0.1, 10), help="Load before a phase.")
+@click.option("--search", default=4.0, show_default=True, type=click.FloatRange(0.2, 60), help="To find the full load.")
 @click.option("--lag-rate", default=500.0, show_default=True, help="Lines per second in the last phase.")
 @click.option("--postgres", default="", metavar="URL", help="An empty PostgreSQL database; default: SQLite.")
-def importer(*, minutes: float, rounds: int, lag_rate: float, postgres: str) -> None:
+def importer(*, minutes: float, rounds: int, warmup: float, search: float, lag_rate: float, postgres: str) -> None:
     """Measure calls at half load beside the importer, and its lag at a steady rate."""
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 120)
     cores = share_out(available_cores(), workers=1)
@@ -152,16 +154,17 @@ def importer(*, minutes: float, rounds: int, lag_rate: float, postgres: str) -> 
     try:
         prepare()
         with served(postgres, cores) as (server, folder, progress):
-            rate = saturated(server, folder, cores) / 2
+            send = partial(drive, folder=folder, cores=cores, warmup=warmup)
+            rate = saturated(server, search, send) / 2
             messages.print(f"half load: {rate:.0f} calls per second", markup=False, highlight=False)
             for number in range(2 * rounds):
                 progress.wait()
                 kind = ("stopped", "at work")[number % 2]
-                phases.append(run_phase(kind, server, rate, seconds, folder=folder, cores=cores))
+                phases.append(run_phase(kind, server, rate, seconds, send))
                 messages.print(line_of(phases[-1]), markup=False, highlight=False)
             progress.wait()
             with Watch(progress) as watch:
-                phases.append(run_phase("at work", server, lag_rate, seconds, folder=folder, cores=cores))
+                phases.append(run_phase("at work", server, lag_rate, seconds, send))
             lags = watch.lags()
     except BenchFault as fault:
         raise click.ClickException(str(fault)) from None
@@ -197,18 +200,18 @@ def served(postgres: str, cores: Cores) -> Iterator[tuple[Running, Path, Progres
                     progress.close()
 
 
-def saturated(server: Running, folder: Path, cores: Cores) -> float:
+def saturated(server: Running, seconds: float, send: Drive) -> float:
     """The calls per second of the full load."""
-    result = drive(Load(mode="json", connections=CONNECTIONS), server, SATURATED_FOR, folder=folder, cores=cores)
+    result = send(Load(mode="json", connections=CONNECTIONS), server, seconds)
     return result.completed / result.seconds
 
 
-def run_phase(kind: str, server: Running, rate: float, seconds: float, *, folder: Path, cores: Cores) -> Phase:
+def run_phase(kind: str, server: Running, rate: float, seconds: float, send: Drive) -> Phase:
     """One phase."""
     with stopped(server) if kind == "stopped" else nullcontext():
         meter, began = CpuMeter(server.pids, module=IMPORTER), time.monotonic()
         load = Load(mode="open", connections=CONNECTIONS * 4, rate=rate)
-        result = drive(load, server, seconds, folder=folder, cores=cores)
+        result = send(load, server, seconds)
         used = meter.used() / (time.monotonic() - began)
     if result.latency is None:
         raise BenchFault(f"no call was served: {result.faults}")
@@ -230,7 +233,7 @@ def stopped(server: Running) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def drive(load: Load, server: Running, seconds: float, *, folder: Path, cores: Cores) -> Result:
+def drive(load: Load, server: Running, seconds: float, *, folder: Path, cores: Cores, warmup: float) -> Result:
     """Run a load."""
     return run_load(
         load,
@@ -238,7 +241,7 @@ def drive(load: Load, server: Running, seconds: float, *, folder: Path, cores: C
         request=http_request(load, path=server.path, headers=server.headers),
         folder=folder,
         cores=cores.load,
-        warmup=WARMUP,
+        warmup=warmup,
         seconds=seconds,
         on_begin=lambda: None,
         on_end=lambda: None,

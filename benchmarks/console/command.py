@@ -8,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import IO
@@ -34,12 +35,7 @@ from gateway.runtime.priority import lower_priority
 from gateway.testing.ports import free_ports
 
 KINDS = ("none", "elsewhere", "here")  # where the sessions are
-WARMUP = 1.0  # seconds of load before each phase
-SATURATED_FOR = 4.0  # seconds, to find the full load
-SEARCHES, SEARCHED_FOR = (
-    3,
-    4.0,
-)  # loads, and seconds of each, to find the one that keeps the worker busy half of the time
+SEARCHES = 3  # loads, to find the one that keeps the worker busy half of the time
 HALF = 0.5
 CONNECTIONS = 64
 MODULE, WORKER = "gateway.runtime.console", "gateway.runtime.worker"
@@ -48,6 +44,7 @@ MOST = 1.10  # p99 with the sessions here / elsewhere
 LEAST = 0.9  # of the pages that the sessions are to get: one a second each
 ENDS_WITHIN = 40.0
 NICENESS = 10  # of the sessions: the load generator must be able to measure
+Drive = Callable[[Load, Running, float], Result]  # runs a load for so many seconds
 
 
 class Phase(Struct, frozen=True):
@@ -110,9 +107,15 @@ class Sessions:
 @click.option("--minutes", default=9.0, show_default=True, type=click.FloatRange(0.05), help="Of all phases together.")
 @click.option("--rounds", default=9, show_default=True, type=click.IntRange(1), help="Phases of each kind.")
 @click.option("--sessions", default=50, show_default=True, type=click.IntRange(1, 50), help="Of the console.")
+@click.option("--warmup", default=1.0, show_default=True, type=click.FloatRange(0.1, 60), help="Load before a phase.")
+@click.option(
+    "--search", default=4.0, show_default=True, type=click.FloatRange(0.2, 60), help="Each load to find half."
+)
 @click.option("--together", is_flag=True, help="The console shares the core of the worker.")
 @click.option("--of-rate", is_flag=True, help="Half of the calls of the full load, not of the worker's time.")
-def console(*, minutes: float, rounds: int, sessions: int, together: bool, of_rate: bool) -> None:
+def console(
+    *, minutes: float, rounds: int, sessions: int, warmup: float, search: float, together: bool, of_rate: bool
+) -> None:
     """Measure calls at half load beside people who have the Usage page of the console open.
 
     Phases take turns: without sessions, with sessions at the console of another gateway, and at that of the measured
@@ -129,14 +132,15 @@ def console(*, minutes: float, rounds: int, sessions: int, together: bool, of_ra
             served(Path(name) / "here", cores, sessions=sessions, together=together) as here,
             served(Path(name) / "elsewhere", cores, sessions=sessions, together=together) as elsewhere,
         ):
-            saturated(elsewhere.server, Path(name), cores)  # so that its page has calls, too
-            full = saturated(here.server, Path(name), cores)
-            rate = full * HALF if of_rate else half_busy(here.server, full * HALF, Path(name), cores)
+            send = partial(drive, folder=Path(name), cores=cores, warmup=warmup)
+            saturated(elsewhere.server, search, send)  # so that its page has calls, too
+            full = saturated(here.server, search, send)
+            rate = full * HALF if of_rate else half_busy(here.server, full * HALF, search, send)
             messages.print(f"half load: {rate:.0f} of {full:.0f} calls per second", markup=False, highlight=False)
             asking = {"none": None, "elsewhere": elsewhere.sessions, "here": here.sessions}
             seconds = minutes * 60 / (rounds * len(KINDS))
             for kind in KINDS * rounds:
-                phases.append(run_phase(kind, here.server, asking[kind], rate, seconds, folder=Path(name), cores=cores))
+                phases.append(run_phase(kind, here.server, asking[kind], rate, seconds, send))
                 messages.print(line_of(phases[-1]), markup=False, highlight=False)
     except BenchFault as fault:
         raise click.ClickException(str(fault)) from None
@@ -203,36 +207,32 @@ def move_console(pids: Iterable[int], cores: Iterable[int]) -> None:
             os.sched_setaffinity(int(thread.name), set(cores))
 
 
-def saturated(server: Running, folder: Path, cores: Cores) -> float:
+def saturated(server: Running, seconds: float, send: Drive) -> float:
     """The calls per second of the full load."""
-    result = drive(Load(mode="json", connections=CONNECTIONS), server, SATURATED_FOR, folder=folder, cores=cores)
+    result = send(Load(mode="json", connections=CONNECTIONS), server, seconds)
     return result.completed / result.seconds
 
 
-def half_busy(server: Running, rate: float, folder: Path, cores: Cores) -> float:
+def half_busy(server: Running, rate: float, seconds: float, send: Drive) -> float:
     """The calls per second that keep the worker busy half of the time; `rate` is where the search begins.
 
     They are fewer than half of the full load: a worker with much to do handles many calls in one step of its loop.
     """
     for _ in range(SEARCHES):
         meter, began = CpuMeter(server.pids, module=WORKER), time.monotonic()
-        drive(
-            Load(mode="open", connections=CONNECTIONS * 4, rate=rate), server, SEARCHED_FOR, folder=folder, cores=cores
-        )
+        send(Load(mode="open", connections=CONNECTIONS * 4, rate=rate), server, seconds)
         rate *= HALF * (time.monotonic() - began) / meter.used()
     return rate
 
 
-def run_phase(
-    kind: str, server: Running, asking: Sessions | None, rate: float, seconds: float, *, folder: Path, cores: Cores
-) -> Phase:
+def run_phase(kind: str, server: Running, asking: Sessions | None, rate: float, seconds: float, send: Drive) -> Phase:
     """One phase."""
     if asking is not None:
         asking.go()
     meters = [CpuMeter(server.pids, module=module) for module in (MODULE, WORKER)]
     began = time.monotonic()
     load = Load(mode="open", connections=CONNECTIONS * 4, rate=rate)
-    result = drive(load, server, seconds, folder=folder, cores=cores)
+    result = send(load, server, seconds)
     took = time.monotonic() - began
     console, worker = (meter.used() / took for meter in meters)
     told = asking.stop() if asking is not None else Replayed()
@@ -241,7 +241,7 @@ def run_phase(
     return Phase(kind, took, result.completed, result.faults, result.latency, console, worker, told)
 
 
-def drive(load: Load, server: Running, seconds: float, *, folder: Path, cores: Cores) -> Result:
+def drive(load: Load, server: Running, seconds: float, *, folder: Path, cores: Cores, warmup: float) -> Result:
     """Run a load."""
     return run_load(
         load,
@@ -249,7 +249,7 @@ def drive(load: Load, server: Running, seconds: float, *, folder: Path, cores: C
         request=http_request(load, path=server.path, headers=server.headers),
         folder=folder,
         cores=cores.load,
-        warmup=WARMUP,
+        warmup=warmup,
         seconds=seconds,
         on_begin=lambda: None,
         on_end=lambda: None,
