@@ -214,14 +214,16 @@ def saturated(server: Running, seconds: float, send: Drive) -> float:
 
 
 def half_busy(server: Running, rate: float, seconds: float, send: Drive) -> float:
-    """The calls per second that keep the worker busy half of the time; `rate` is where the search begins.
+    """The calls per second that keep the worker busy half of the time; `rate`, where the search begins, is the most.
 
-    They are fewer than half of the full load: a worker with much to do handles many calls in one step of its loop.
+    They are fewer than half of the full load: a worker with much to do handles many calls in one step of its loop. A
+    search that finds more has measured a worker that others kept from working.
     """
+    most = rate
     for _ in range(SEARCHES):
         meter, began = CpuMeter(server.pids, module=WORKER), time.monotonic()
         send(Load(mode="open", connections=CONNECTIONS * 4, rate=rate), server, seconds)
-        rate *= HALF * (time.monotonic() - began) / meter.used()
+        rate = min(most, rate * HALF * (time.monotonic() - began) / meter.used())
     return rate
 
 
