@@ -120,7 +120,9 @@ class Watch:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._done.wait(EVERY):
+        is_done = False
+        while not is_done:  # it looks once more at the end of the block
+            is_done = self._done.wait(EVERY)
             # A line's write is seen late rather than early, its import too: both by at most EVERY.
             self._written.append((self._progress.written(), time.monotonic()))
             self._imported.append((self._progress.imported(), time.monotonic()))
@@ -165,6 +167,7 @@ def importer(*, minutes: float, rounds: int, warmup: float, search: float, lag_r
             progress.wait()
             with Watch(progress) as watch:
                 phases.append(run_phase("at work", server, lag_rate, seconds, send))
+                progress.wait()  # the lag of the last lines counts, too
             lags = watch.lags()
     except BenchFault as fault:
         raise click.ClickException(str(fault)) from None
