@@ -90,8 +90,8 @@ def fairness(
     tables.print(table_of(found))
 
 
-def measure(accounts: int, connections: int, seconds: float, *, at: str = "") -> Crowd:
-    """Start a gateway with so many accounts, and send the crowd."""
+def measure(accounts: int, connections: int, seconds: float, *, at: str = "", most: int = sys.maxsize) -> Crowd:
+    """Start a gateway with so many accounts, and send the crowd, until `most` calls are answered."""
     cores = share_out(available_cores(), workers=1)
     with (
         pinned(cores.load),
@@ -104,7 +104,7 @@ def measure(accounts: int, connections: int, seconds: float, *, at: str = "") ->
         with populated(Population(accounts=accounts), place, env=env) as site:
             requests = site.requests(Load(mode="json", connections=connections))
             before = overflows()
-            calls = closed_loop(site.server.port, requests, connections=connections, seconds=seconds)
+            calls = closed_loop(site.server.port, requests, connections=connections, seconds=seconds, most=most)
             return crowd_of(calls, accounts, connections, overflows() - before)
 
 

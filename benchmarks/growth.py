@@ -180,7 +180,7 @@ def _greet(step: Step, place: Place, site: Site, plan: Plan) -> None:
     """Send each request once: the first use of a key costs a look into the store, and is not what is measured."""
     load = Load(mode="json", connections=CONNECTIONS, body=step.body)
     left = site.requests(load)
-    short = structs.replace(plan, warmup=0.2, seconds=1.0)
+    short = structs.replace(plan, warmup=min(0.2, plan.warmup), seconds=min(1.0, plan.seconds))
     while left:
         done = measure(load, site.server, place, short, requests=left).result
         if done.faults or not done.completed:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
+from click.testing import CliRunner
 
-from benchmarks.pairs import Interval, lines_of, median_interval
-from benchmarks.rounds import Sample
-from benchmarks.scenarios import JSON
+from benchmarks.contenders import Contender
+from benchmarks.pairs import Interval, PairReport, lines_of, median_interval, pairs
+from benchmarks.rounds import Plan, Sample
+from benchmarks.scenarios import JSON, Scenario
 
 
 def sample(cpu: float, *, faults: str = "") -> Sample:
@@ -50,3 +54,22 @@ def test_ratios_are_taken_within_each_pair_and_a_pair_with_errors_is_excluded() 
     assert line.ratio == pytest.approx(0.9)
     assert line.medians == (90.0, 100.0)
     assert line.interval is None
+
+
+def test_every_second_pair_begins_with_the_other_contender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+
+    def run_scenario(scenario: Scenario, contenders: list[Contender], plan: Plan) -> list[Sample]:
+        ran.append([contender.name for contender in contenders])
+        cpu = {"gateway": 90.0, "stock": 100.0}
+        return [msgspec.structs.replace(sample(cpu[name]), contender=name) for name in ran[-1]]
+
+    monkeypatch.setattr("benchmarks.pairs.prepare", lambda: None)
+    monkeypatch.setattr("benchmarks.pairs.run_scenario", run_scenario)
+    file = tmp_path / "pairs.json"
+    done = CliRunner().invoke(pairs, ["json", "--against", "stock", "--pairs", "2", "--json", str(file)])
+    assert done.exit_code == 0, done.output
+    assert ran == [["gateway", "stock"], ["stock", "gateway"]]
+    report = msgspec.json.decode(file.read_bytes(), type=PairReport)
+    assert [[one.contender for one in pair] for pair in report.samples] == [["gateway", "stock"]] * 2
+    assert report.lines[0].ratios == [0.9, 0.9]
