@@ -35,8 +35,10 @@ price = { input = 1.0, output = 2.0 }
 
 # Runs in the copy: two requests, the receipt of the first, and the audit.
 CALLS = """
-import json, subprocess, sys, urllib.error, urllib.request
+import json, sys, urllib.error, urllib.request
+from click.testing import CliRunner
 import gateway
+from gateway.cli import cli
 from gateway.testing import running_gateway
 from tests.polling import until_blocking
 
@@ -54,9 +56,9 @@ with running_gateway(sys.argv[1]) as up:
     refused = call("/echo", {"model": "parrot", "input": 5})[:2]
     until_blocking(lambda: call("/usage/" + request_id)[0] == 200)
     receipt = call("/usage/" + request_id)
-    audit = subprocess.run([sys.executable, "-m", "gateway", "audit", "--config", str(up.config)], check=False)
+    audit = CliRunner().invoke(cli, ["audit", "--config", str(up.config)])
 print(json.dumps({"package": gateway.__file__, "status": status, "answer": answer, "refused": refused,
-                  "receipt": receipt[1], "audit": audit.returncode}))
+                  "receipt": receipt[1], "audit": audit.exit_code}))
 """
 
 
@@ -83,7 +85,9 @@ def test_patch_touches_few_files() -> None:
 
 
 def test_patched_gateway_serves_holds_and_settles_the_new_endpoint(tree: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(ROOT))), "PYTHONDONTWRITEBYTECODE": "1"}
+    # Many processes are started in the copy: the first of them writes the bytecode for the others.
+    path = os.pathsep.join((str(tree), str(ROOT)))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""}
     done = subprocess.run(
         [sys.executable, "-c", CALLS, CONFIG],
         cwd=tree,

@@ -34,12 +34,14 @@ price = { input = 1.0, output = 2.0 }
 
 # Runs in the copy: a key with the setting calls a model, and the setting is edited by each way that there is.
 CALLS = """
-import json, subprocess, sys, urllib.error, urllib.request
+import json, sys, urllib.error, urllib.request
 from pathlib import Path
+from click.testing import CliRunner
 import gateway
 from gateway.accounts.key_settings import KEY_SETTINGS
 from gateway.admin_api.openapi import openapi_document
 from gateway.admin_api.table import ROUTES
+from gateway.cli import cli
 from gateway.config.loader import load
 from gateway.console.rendering import render
 from gateway.testing import running_gateway
@@ -54,8 +56,9 @@ def call(key):
         return error.code, json.load(error)["error"]["code"]
 
 def run(*words):
-    command = [sys.executable, "-m", "gateway", *words, "--json", "--config", str(up.config)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    done = CliRunner().invoke(cli, [*words, "--json", "--config", str(up.config)])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
 
 with running_gateway(sys.argv[1]) as up:
     account = run("accounts", "list")[0]
@@ -69,7 +72,7 @@ with running_gateway(sys.argv[1]) as up:
     table.write_text(f"account,name,leave\\n{account['name']},careful,0.5\\n")
     imported = run("import", "keys", str(table))
     after_import = run("keys", "show", rotated["id"])["leave"]
-    audit = subprocess.run([sys.executable, "-m", "gateway", "audit", "--config", str(up.config)], check=False)
+    audit = CliRunner().invoke(cli, ["audit", "--config", str(up.config)])
     settings = load(up.config)
 fields = {setting.name: "" for setting in KEY_SETTINGS} | {"models": [], "endpoints": []}
 values = {"fields": fields, "settings": KEY_SETTINGS, "models": [], "endpoints": []}
@@ -78,7 +81,7 @@ schemas = json.loads(openapi_document(ROUTES))["components"]["schemas"]
 print(json.dumps({"package": gateway.__file__, "refused": refused, "shown": shown["leave"],
                   "balance": account["balance"],
                   "still_refused": still_refused, "cleared": cleared["leave"], "served": served, "imported": imported,
-                  "after_import": after_import, "audit": audit.returncode, "form": 'name="leave"' in form,
+                  "after_import": after_import, "audit": audit.exit_code, "form": 'name="leave"' in form,
                   "schemas": sorted(name for name, one in schemas.items() if "leave" in one.get("properties", {}))}))
 """
 
@@ -105,7 +108,9 @@ def test_patch_touches_few_files() -> None:
 
 
 def test_patched_gateway_applies_shows_edits_and_imports_the_new_setting(tree: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(ROOT))), "PYTHONDONTWRITEBYTECODE": "1"}
+    # Many processes are started in the copy: the first of them writes the bytecode for the others.
+    path = os.pathsep.join((str(tree), str(ROOT)))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": ""}
     done = subprocess.run(
         [sys.executable, "-c", CALLS, CONFIG, str(tmp_path)],
         cwd=tree,
