@@ -53,6 +53,7 @@ router_settings: {{num_retries: 0, disable_cooldowns: true}}
 """
 OFFLINE = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it fetches a price list at every start
+    "PYTHONDONTWRITEBYTECODE": "",  # `installed` has compiled nothing
     "NO_DOCS": "True",
     "NO_REDOC": "True",
 }
@@ -65,9 +66,11 @@ def installed(cache: Path) -> Path:
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
-            subprocess.run([sys.executable, "-m", "venv", "--clear", environment], check=True)
-            pip = [str(environment / "bin/python"), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
-            subprocess.run([*pip, REQUIREMENT], check=True, timeout=INSTALL_WITHIN)
+            subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", environment], check=True)
+            pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python"), "install", "-qq"]
+            # The proxy imports a small part of what is installed, and Python compiles that part when it is started.
+            options = ["--disable-pip-version-check", "--no-compile"]
+            subprocess.run([*pip, *options, REQUIREMENT], check=True, timeout=INSTALL_WITHIN)
             done.touch()
     return environment / "bin/litellm"
 
