@@ -64,13 +64,9 @@ def llm(served: RunningGateway, tmp_path_factory: pytest.TempPathFactory) -> LLM
     return llm
 
 
-def test_prompt_is_answered_streamed_and_whole(llm: LLM) -> None:
-    assert llm.ok("-m", "gw-words", "Hello") == SENTENCE
+def test_prompt_is_answered_whole_and_streamed_and_the_usage_of_the_stream_reaches_its_log(llm: LLM) -> None:
     assert llm.ok("-m", "gw-words", "--no-stream", "Hello") == SENTENCE
-
-
-def test_usage_of_a_stream_reaches_its_log(llm: LLM) -> None:
-    llm.ok("-m", "gw-words", "Hello")
+    assert llm.ok("-m", "gw-words", "Hello") == SENTENCE
     (entry,) = json.loads(llm.ok("logs", "-n", "1", "--json"))
     assert entry["response"] == SENTENCE
     assert entry["output_tokens"] > 0
