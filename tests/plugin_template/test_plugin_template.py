@@ -23,7 +23,7 @@ PLUGINS = (DOCS / "plugins.md").read_text(encoding="utf-8")
 
 
 class Author:
-    """Somebody who writes a package, and an environment it is installed into as a wheel."""
+    """Somebody who writes a package, and an environment it is installed into."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -36,10 +36,16 @@ class Author:
         return self.folder / f"gateway-{name}"
 
     def install(self, package: Path) -> None:
+        """Build a wheel and install it."""
         wheels = self.folder / "wheels"
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
         self.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(package)])
         self.run([*pip, "install", "--no-deps", "--no-index", "--target", str(self.site), *map(str, wheels.iterdir())])
+
+    def develop(self, package: Path) -> None:
+        """What `pip install -e` makes of it: its folder and its metadata are found, and nothing is copied."""
+        self.run([sys.executable, "setup.py", "--quiet", "egg_info"], cwd=package)
+        self.environment["PYTHONPATH"] = str(package)
 
     def run(self, command: Sequence[str], *, cwd: Path | None = None) -> str:
         done = subprocess.run(
@@ -82,7 +88,7 @@ def test_tutorial_builds_a_package_whose_tests_pass(author: Author) -> None:
     for path, text in blocks:
         assert (package / path).is_file(), f"{path} is no file of the template"
         (package / path).write_text(text, encoding="utf-8")
-    author.install(package)
+    author.develop(package)
     assert "3 passed" in author.tests(package)
     assert author.plugins()["haiku"]["state"] == "active"
 
@@ -94,7 +100,7 @@ def test_page_on_plugins_builds_a_package_for_a_vendor_with_jobs(author: Author)
     assert len(blocks) == 5
     for path, text in blocks:
         (package / path).write_text(text, encoding="utf-8")
-    author.install(package)
+    author.develop(package)
     assert "4 passed" in author.tests(package)
     assert author.plugins()["jobs"]["state"] == "active"
 
