@@ -6,17 +6,22 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, chdir, closing
 from pathlib import Path
 from typing import Any
 
-from gateway.config.loader import DEMO_PORTS_VARIABLE
+from click.testing import CliRunner, Result
+
+from gateway.cli import cli
+from gateway.config.loader import DEMO_FOLDER, DEMO_PORTS_VARIABLE
 from gateway.testing.ports import free_ports
 from gateway.testing.running import START_WITHIN
-from tests.polling import ENDS_WITHIN, until
+from tests.processes.polling import until
 
 LAST_WORDS = "and run: gateway serve"
 
@@ -31,15 +36,20 @@ class Demo:
         self._environment = {**os.environ, DEMO_PORTS_VARIABLE: ",".join(map(str, ports))}
 
     def command(self, *arguments: str) -> Any:
-        """The JSON that a command prints."""
-        done = subprocess.run(
-            [sys.executable, "-m", "gateway", *arguments, "--demo", "--json"],
-            **self._options,
-            capture_output=True,
-            timeout=ENDS_WITHIN,
-            check=True,
-        )
-        return json.loads(done.stdout)
+        """The JSON that a command prints; it runs in a thread, which has no event loop, of this process."""
+        with ThreadPoolExecutor(1) as thread:
+            result = thread.submit(self._invoked, *arguments).result()
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout)
+
+    def lines(self) -> int:
+        """How many ledger lines its database has."""
+        with closing(sqlite3.connect(f"file:{self._folder / DEMO_FOLDER}/gateway.db?mode=ro", uri=True)) as connection:
+            return int(connection.execute("SELECT count(*) FROM ledger_lines").fetchone()[0])
+
+    def _invoked(self, *arguments: str) -> Result:
+        with chdir(self._folder):
+            return CliRunner().invoke(cli, [*arguments, "--demo", "--json"], env=self._environment)
 
     @asynccontextmanager
     async def started(self) -> AsyncIterator[str]:

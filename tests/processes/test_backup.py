@@ -6,14 +6,10 @@ import asyncio
 import signal
 from pathlib import Path
 
-from tests.polling import until
 from tests.processes.conftest import Yard
+from tests.processes.polling import until
 from tests.processes.served import Served
-
-
-async def is_imported(gateway: Served) -> bool:
-    report = await gateway.command("audit")
-    return bool(report["history_lines"] == report["lines"])
+from tests.processes.test_importer import imported
 
 
 async def test_backup_of_a_running_gateway_serves_again_there_and_on_another_machine(
@@ -50,4 +46,6 @@ async def test_backup_of_a_running_gateway_serves_again_there_and_on_another_mac
 
         await until(released)  # the stream is charged by the journal of the worker that had it
         assert len(await machine.charges()) == 5
-        await until(lambda machine=machine: is_imported(machine))
+        await imported(machine)
+        report = await machine.command("audit")
+        assert report["history_lines"] == report["lines"]

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from tests.console.client import Browser
-from tests.polling import until
 from tests.processes.demo import Demo, link_in
+from tests.processes.polling import until
 
 
 def refused_by(demo: Demo) -> Any:
@@ -24,6 +24,14 @@ async def test_demo_has_two_accounts_with_marked_history_that_the_audit_proves_a
     tmp_path: Path,
 ) -> None:
     demo = Demo(tmp_path)
+    codes = {"credit_balance_exhausted", "rate_limit_exceeded", "model_not_permitted"}
+
+    async def is_imported() -> bool:
+        return demo.lines() > 500 and demo.command("history", "state")["behind"] == []
+
+    async def is_refused() -> bool:
+        return {one["code"] for one in refused_by(demo)} == codes
+
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
         demo.started() as text,
@@ -32,7 +40,7 @@ async def test_demo_has_two_accounts_with_marked_history_that_the_audit_proves_a
         await browser.post("/sign-in/link", page=link, token=link.partition("=")[2], action="sign_in")
         accounts = (await browser.get("/site/accounts")).text
         assert "demo default" in accounts and "demo-partner partner" in accounts and "Demo data" in accounts
-        await until(lambda: demo.command("audit")["history_lines"] > 500)
+        await until(is_imported)
         before = demo.command("audit")
         assert (before["accounts"], before["mismatches"], before["not_recomputed"]) == (2, [], 0)
         assert before["recomputed"] > 50  # lines that are younger than two days stay in the store
@@ -47,8 +55,7 @@ async def test_demo_has_two_accounts_with_marked_history_that_the_audit_proves_a
         written = await browser.get("/accounts/demo-partner/usage?model=fake-writer&outcome=ok")
         paid = await browser.get(written.found(r'href="(/accounts/demo-partner/usage/req_[^"]+)"'))
         assert "1.50 per 1,000,000" in paid.text and "5.00 per 1,000,000" in paid.text
-        codes = {"credit_balance_exhausted", "rate_limit_exceeded", "model_not_permitted"}
-        await until(lambda: {one["code"] for one in refused_by(demo)} == codes)
+        await until(is_refused)
         refused = refused_by(demo)
         assert re.search("refused before (it|they) ran", (await browser.get("/accounts/demo/usage?range=7d")).text)
         balances = {account["name"]: account["balance"] for account in demo.command("accounts", "list")}

@@ -6,11 +6,12 @@ import os
 import shutil
 import signal
 import sys
+from typing import Any
 
 import pytest
 
-from tests.polling import until
 from tests.processes.conftest import Yard
+from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, children, is_alive
 from tests.processes.test_importer import rows, url
 
@@ -44,7 +45,11 @@ async def older(yard: Yard, url: str, *, by_copy: bool) -> tuple[Served, str]:
     else:
         await gateway.command("backup", backup)
     await gateway.command("keys", "revoke", key["id"])
-    found = await until(lambda: rows(gateway, MOVED, url=url), within=WITHIN)
+
+    async def moved() -> list[Any]:
+        return rows(gateway, MOVED, url=url)
+
+    found = await until(moved, within=WITHIN)
     assert [one for _, one in found] == [f"key:{key['id']}"]
     mark = gateway.data_dir / "audit-mark"
     await until(lambda: mark.read_text().strip() == found[0][0], within=WITHIN)
