@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from gateway.testing.ports import free_ports
-from tests.polling import until
 from tests.processes.conftest import Yard
+from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, children, command_of, is_alive
 
 pytestmark = pytest.mark.slow
@@ -35,42 +35,43 @@ async def ask(port: int, path: str, token: str = "", **body: Any) -> tuple[int, 
         return response.status, await response.json()
 
 
-@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-4")
-async def test_killed_console_is_started_again_on_the_same_port(yard: Yard) -> None:
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-4", "console.md#first-steps-1")
+async def test_killed_console_is_started_again_on_the_same_port_and_asks_for_the_first_operator_until_there_is_one(
+    yard: Yard,
+) -> None:
     [port] = free_ports(1)
     gateway = yard.make(console_port=port)
     await gateway.started()
-    created = await gateway.command("tokens", "create", "ci", "--scopes", "read,accounts,credits")
+    hint = f"gateway users create EMAIL --operator --config {gateway.config}"
+    await until(lambda: hint in gateway.text)
+    created = await gateway.command("users", "create", "ann@example.com", "--operator")
+    token = (await gateway.command("tokens", "create", "ci", "--scopes", "read,accounts,credits"))["token"]
     assert (await ask(port, "/admin/v1/accounts"))[0] == 401
-    assert (await ask(port, "/admin/v1/accounts", created["token"]))[0] == 200
+    assert (await ask(port, "/admin/v1/accounts", token))[0] == 200
     killed = console(gateway)
     os.kill(killed, signal.SIGKILL)
     await until(lambda: not is_alive(killed))
-    assert (await ask(port, "/admin/v1/accounts", created["token"]))[0] == 200  # the connection waited
+    assert (await ask(port, "/admin/v1/accounts", token))[0] == 200  # the connection waited; the database is open
     assert console(gateway) not in (0, killed)
     assert (await gateway.metrics())["gateway_console_restarts_total"] == 1
+    assert gateway.text.count(hint) == 1, "there is an operator"
+    assert created["link"].rpartition("=")[2] not in gateway.text
 
     gateway.configure(MODELS + "\n[groups.vip]\nrpm = 5\n")
     gateway.process.send_signal(signal.SIGHUP)
 
     async def opened() -> bool:
-        status, _ = await ask(port, "/admin/v1/accounts", created["token"], name="acme", group="vip")
+        status, _ = await ask(port, "/admin/v1/accounts", token, name="acme", group="vip")
         return status == 201
 
     await until(opened)
 
 
-async def test_disabled_console_has_no_process(yard: Yard) -> None:
-    gateway = yard.make()
-    await gateway.started()
-    await until(lambda: gateway.importer)
-    assert console(gateway) == 0
-
-
 @pytest.mark.holds("operations/history.md#history-3")
-async def test_pages_and_the_importer_wait_for_calls(yard: Yard) -> None:
-    [port] = free_ports(1)
-    gateway = yard.make(console_port=port)
+async def test_pages_and_the_importer_wait_for_calls_and_emails_of_the_console_are_counted(yard: Yard) -> None:
+    port, mail = free_ports(2)
+    server = f'\n[mail]\nhost = "127.0.0.1"\nport = {mail}\nfrom = "gw@example.com"\n'  # at which nobody listens
+    gateway = yard.make(MODELS + server, console_port=port)
     await gateway.started()
     await until(lambda: gateway.importer and console(gateway))
     assert (await ask(port, "/admin/v1/accounts"))[0] == 401  # the threads of the database run
@@ -83,29 +84,6 @@ async def test_pages_and_the_importer_wait_for_calls(yard: Yard) -> None:
     assert niceness(gateway.importer) == {min(19, own + 10)}
     assert niceness(console(gateway)) == {min(19, own + 5)}
 
-
-@pytest.mark.holds("console.md#first-steps-1")
-async def test_log_says_how_to_make_the_first_operator_until_there_is_one(yard: Yard) -> None:
-    [port] = free_ports(1)
-    gateway = yard.make(console_port=port)
-    await gateway.started()
-    hint = f"gateway users create EMAIL --operator --config {gateway.config}"
-    await until(lambda: hint in gateway.text)
-    created = await gateway.command("users", "create", "ann@example.com", "--operator")
-    token = (await gateway.command("tokens", "create", "ci", "--scopes", "read"))["token"]
-    killed = console(gateway)
-    os.kill(killed, signal.SIGKILL)
-    await until(lambda: not is_alive(killed))
-    assert (await ask(port, "/admin/v1/accounts", token))[0] == 200  # the database is open
-    assert gateway.text.count(hint) == 1
-    assert created["link"].rpartition("=")[2] not in gateway.text
-
-
-async def test_emails_of_the_console_are_counted(yard: Yard) -> None:
-    port, mail = free_ports(2)
-    server = f'\n[mail]\nhost = "127.0.0.1"\nport = {mail}\nfrom = "gw@example.com"\n'  # at which nobody listens
-    gateway = yard.make(MODELS + server, console_port=port)
-    await gateway.started()
     token = (await gateway.command("tokens", "create", "ci", "--scopes", "users"))["token"]
     status, _ = await ask(port, "/admin/v1/invitations", token, email="ann@example.com")
     assert status == 201

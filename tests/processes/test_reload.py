@@ -9,8 +9,9 @@ import sys
 
 import pytest
 
-from tests.polling import ENDS_WITHIN, until
+from tests.polling import ENDS_WITHIN
 from tests.processes.conftest import Serve, Yard
+from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, has_taken, is_alive
 
 ADDED = """
@@ -103,35 +104,34 @@ rpm = 2
 
 
 @pytest.mark.holds("operations/start.md#signals-4")
-async def test_reload_that_removes_a_group_with_accounts_is_refused_unless_it_is_forced(serve: Serve) -> None:
-    gateway = await serve(MODELS + GROUP)
+async def test_reload_that_removes_an_unused_group_is_done_and_one_with_accounts_is_refused_unless_it_is_forced(
+    serve: Serve,
+) -> None:
+    gateway = await serve(MODELS + GROUP + "[groups.unused]\n")
+    gateway.configure(MODELS + GROUP)
+    done = await command(gateway, "reload")
+    assert done.returncode == 0, done.stderr
+    await reloaded(gateway, 1)
     async with gateway.session() as session:
         await session.accounts.move("test", "vip")
         await session.accounts.allow("test", ["quick"])
     gateway.configure(MODELS)
     os.kill(gateway.pid, signal.SIGHUP)
     await until(lambda: "reload refused, the old configuration stays: groups.vip: no group is named" in gateway.text)
-    assert gateway.text.count("configuration reloaded") == 0
+    assert gateway.text.count("configuration reloaded") == 1
     assert [(await gateway.chat()).status for _ in range(3)] == [200, 200, 429]
 
     refused = await command(gateway, "reload")
     assert (refused.returncode, "1 account is in it (test)" in refused.stderr) == (1, True)
     forced = await command(gateway, "reload", "--force", "--json")
     assert (forced.returncode, json.loads(forced.stdout)) == (0, {"pid": gateway.pid, "forced": True})
-    await reloaded(gateway, 1)
+    await reloaded(gateway, 2)
     assert (await gateway.chat()).status == 429, "without its group the account has no more than before"
 
 
-async def test_reload_that_removes_an_unused_group_is_done(serve: Serve) -> None:
-    gateway = await serve(MODELS + GROUP)
-    gateway.configure(MODELS)
-    done = await command(gateway, "reload")
-    assert done.returncode == 0, done.stderr
-    await reloaded(gateway, 1)
-    assert (await gateway.chat()).status == 200
-
-
-async def test_reload_with_a_secret_that_is_missing_is_refused_and_the_old_configuration_serves(serve: Serve) -> None:
+async def test_reload_without_its_secret_or_with_a_serving_provider_out_of_service_is_refused_by_all_workers(
+    serve: Serve,
+) -> None:
     gateway = await serve(workers=2)
     gateway.configure(MODELS.replace('plugin = "fake"', 'plugin = "fake"\nproxy = "env:NO_SUCH_PROXY"', 1))
     os.kill(gateway.pid, signal.SIGHUP)
@@ -140,9 +140,6 @@ async def test_reload_with_a_secret_that_is_missing_is_refused_and_the_old_confi
     assert "configuration reloaded" not in gateway.text
     assert (await gateway.chat()).status == 200
 
-
-async def test_reload_that_takes_a_serving_provider_out_of_service_is_refused_by_all_workers(serve: Serve) -> None:
-    gateway = await serve(workers=2)
     gateway.configure(MODELS + ADDED.replace("added", "before"))
     os.kill(gateway.pid, signal.SIGHUP)
     await reloaded(gateway, 2)

@@ -12,17 +12,38 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.docs.promql import UP, parse
 from tests.docs.test_promql import EXPRESSIONS, STORED
-from tests.polling import until
 from tests.processes.conftest import Yard
+from tests.processes.polling import until
 from tests.processes.served import MODELS
 
 
 @pytest.mark.holds("metrics.md#five-questions-1")
-async def test_documented_expressions_find_their_metrics_in_a_scrape(yard: Yard) -> None:
+async def test_counters_are_there_before_anything_has_happened_and_documented_expressions_find_their_metrics(
+    yard: Yard,
+) -> None:
     gateway = await yard.serve()
+
+    async def complete() -> bool:
+        return (await gateway.metrics()).get("gateway_database_up") == 1
+
+    await until(complete)
+    metrics = await gateway.metrics()
+    zeros = [
+        "gateway_store_restarts_total",
+        "gateway_importer_forks_total",
+        "gateway_requests_total{endpoint=chat,model=quick,outcome=ok,provider=fake}",
+        "gateway_requests_total{endpoint=chat,model=quick,outcome=service_unavailable,provider=}",
+        "gateway_upstream_errors_total{code=upstream_error,model=quick,provider=fake}",
+        "gateway_notifications_total{channel=webhook,event=test,result=failed}",
+        "gateway_models_unavailable{model=quick}",
+    ]
+    assert {name: metrics.get(name) for name in zeros} == dict.fromkeys(zeros, 0.0)
+    assert metrics["gateway_store_up"] == 1
+    assert 0 < metrics["gateway_data_dir_free_bytes"] < metrics["gateway_data_dir_size_bytes"]
+    assert sum(name.startswith("gateway_configuration_info{") for name in metrics) == 1
     assert (await gateway.chat()).status == 200
     assert (await gateway.chat("none")).status == 403
-    await asyncio.to_thread(gateway.run, "accounts", "limit", "test", "--rpm", "1")
+    await gateway.command("accounts", "limit", "test", "--rpm", "1")
     assert (await gateway.chat()).status == 200
     assert (await gateway.chat()).status == 429
     shown: dict[str, set[str]] = {}
@@ -51,30 +72,6 @@ async def test_documented_expressions_find_their_metrics_in_a_scrape(yard: Yard)
                 seen += 1
                 assert selector.labels <= shown[selector.metric]
     assert seen > 15
-
-
-async def test_counters_and_states_are_there_before_anything_has_happened(yard: Yard) -> None:
-    gateway = yard.make()
-    await gateway.started()
-
-    async def complete() -> bool:
-        return (await gateway.metrics()).get("gateway_database_up") == 1
-
-    await until(complete)
-    metrics = await gateway.metrics()
-    zeros = [
-        "gateway_store_restarts_total",
-        "gateway_importer_forks_total",
-        "gateway_requests_total{endpoint=chat,model=quick,outcome=ok,provider=fake}",
-        "gateway_requests_total{endpoint=chat,model=quick,outcome=service_unavailable,provider=}",
-        "gateway_upstream_errors_total{code=upstream_error,model=quick,provider=fake}",
-        "gateway_notifications_total{channel=webhook,event=test,result=failed}",
-        "gateway_models_unavailable{model=quick}",
-    ]
-    assert {name: metrics.get(name) for name in zeros} == dict.fromkeys(zeros, 0.0)
-    assert metrics["gateway_store_up"] == 1
-    assert 0 < metrics["gateway_data_dir_free_bytes"] < metrics["gateway_data_dir_size_bytes"]
-    assert sum(name.startswith("gateway_configuration_info{") for name in metrics) == 1
     os.kill(gateway.store_pid, signal.SIGKILL)
 
     async def restarted() -> bool:
@@ -83,14 +80,26 @@ async def test_counters_and_states_are_there_before_anything_has_happened(yard: 
     await until(restarted)
 
 
-async def test_store_and_database_that_cannot_be_used_are_shown(yard: Yard) -> None:
+@pytest.mark.holds("operations/history.md#history-4")
+async def test_gateway_serves_while_its_database_cannot_be_used_and_shows_that_and_a_store_that_hangs(
+    yard: Yard,
+) -> None:
     gateway = yard.make(MODELS + '\n[database]\nurl = "postgresql://127.0.0.1:1/none?user=me&password=secret"\n')
     await gateway.started()
 
     async def database_is_down() -> bool:
         return (await gateway.metrics()).get("gateway_database_up") == 0
 
+    await asyncio.to_thread(gateway.create_key)
+    assert (await gateway.chat()).status == 200
+    await until(lambda: "the importer waits" in gateway.text)
+    assert "secret" not in gateway.text
     await until(database_is_down)
+
+    async def lagging() -> bool:
+        return (await gateway.metrics()).get("gateway_importer_lag_seconds", 0) > 0
+
+    await until(lagging)
     os.kill(gateway.store_pid, signal.SIGSTOP)
 
     async def store_is(state: int) -> bool:

@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from gateway.testing.ports import free_ports
-from tests.polling import until
 from tests.processes.conftest import Yard
+from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, install_plugin
 
 POISONED = """
@@ -100,38 +100,28 @@ def register_providers(register):
 """
 
 
+BROKEN = {
+    "absent": ("raise ImportError('its library is missing')", "ImportError: its library is missing"),
+    "wrong": (
+        "from gateway import hookimpl\n@hookimpl\ndef register_providers(register):\n    register(3)\n",
+        "TypeError: register() takes a Provider class, not 3",
+    ),
+}
+
+
 @pytest.mark.holds("operations/start.md#start-failures-8")
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("raise ImportError('its library is missing')", "ImportError: its library is missing"),
-        (
-            "from gateway import hookimpl\n@hookimpl\ndef register_providers(register):\n    register(3)\n",
-            "TypeError: register() takes a Provider class, not 3",
-        ),
-    ],
-    ids=["at import", "at registration"],
-)
-async def test_plugin_that_cannot_load_is_named_and_the_others_serve(yard: Yard, source: str, reason: str) -> None:
-    gateway = yard.make(MODELS + POISONED)
-    install_plugin(gateway, "poison", source)
-    await gateway.started()
-    await asyncio.to_thread(gateway.create_key)
-    assert (await gateway.chat()).status == 200
-    answer = await gateway.chat("poison")
-    assert answer.status == 503
-    assert f"plugin poison is not loaded: {reason}" in gateway.text
-    (report,) = [plugin for plugin in await gateway.command("plugins") if plugin["name"] == "poison"]
-    assert report["state"] == "failed"
-    assert report["reason"] == reason
-    assert (await gateway.account()).held == 0
-
-
-async def test_plugin_that_raises_in_a_request_is_named_and_affects_no_other(yard: Yard) -> None:
-    gateway = yard.make(MODELS + POISONED)
+async def test_plugins_that_cannot_load_or_raise_in_a_request_are_named_and_the_others_serve(yard: Yard) -> None:
+    gateway = yard.make("".join([MODELS, POISONED, *(POISONED.replace("poison", name) for name in BROKEN)]))
     install_plugin(gateway, "poison", PROVIDER)
+    for name, (source, _) in BROKEN.items():
+        install_plugin(gateway, name, source)
     await gateway.started()
     await asyncio.to_thread(gateway.create_key)
+    reports = {plugin["name"]: plugin for plugin in await gateway.command("plugins")}
+    for name, (_, reason) in BROKEN.items():
+        assert (await gateway.chat(name)).status == 503
+        assert f"plugin {name} is not loaded: {reason}" in gateway.text
+        assert (reports[name]["state"], reports[name]["reason"]) == ("failed", reason)
     workers = gateway.workers
     for _ in range(3):
         answer = await gateway.chat("poison")

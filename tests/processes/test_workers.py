@@ -5,12 +5,14 @@ import os
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.polling import until
+from gateway.routing.circuit_sync import HASH, LEASE_FIELD
 from tests.processes.conftest import Serve, Yard
+from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, children, descriptors, install_plugin, is_alive
 
 
@@ -29,8 +31,9 @@ async def replaced(gateway: Served, dead: int, *, workers: int = 2) -> None:
 
 
 @pytest.mark.holds("scaling.md#limits-1")
-async def test_both_workers_serve_on_one_port_and_their_counts_add_up(serve: Serve) -> None:
-    gateway = await serve(workers=2)
+async def test_both_workers_serve_on_one_port_add_up_their_counts_and_move_an_account_at_once(serve: Serve) -> None:
+    gold = '[groups.gold]\n[models.gold]\nprovider = "fake"\nmodel = "quick"\ngroups = ["gold"]\nfree = true\n'
+    gateway = await serve(MODELS + gold, workers=2)
     answers = await asyncio.gather(*(gateway.chat() for _ in range(60)))
     assert Counter(answer.status for answer in answers) == {200: 60}
     samples = await gateway.metrics()
@@ -50,15 +53,11 @@ async def test_both_workers_serve_on_one_port_and_their_counts_add_up(serve: Ser
         assert (await stream.ended()).whole
     assert (await gateway.metrics())["gateway_in_flight{endpoint=chat}"] == 0
 
-
-async def test_moved_account_has_the_rules_of_its_new_group_at_the_next_request_on_every_worker(serve: Serve) -> None:
-    gold = '[groups.gold]\n[models.gold]\nprovider = "fake"\nmodel = "quick"\ngroups = ["gold"]\nfree = true\n'
-    gateway = await serve(MODELS + gold, workers=2)
-
     async def statuses(model: str) -> set[int]:
         return {answer.status for answer in await asyncio.gather(*(gateway.chat(model) for _ in range(20)))}
 
     assert (await statuses("quick"), await statuses("gold")) == ({200}, {403})
+    # The rules of the new group hold at the next request.
     assert (await gateway.command("accounts", "move", "test", "gold"))["group"] == "gold"
     assert (await statuses("quick"), await statuses("gold")) == ({403}, {200})
 
@@ -106,7 +105,6 @@ free = true
 
 
 @pytest.mark.holds("routing.md#health-5")
-@pytest.mark.slow  # a lease is 30 seconds
 async def test_health_forgets_the_circuits_of_a_killed_worker(serve: Serve) -> None:
     gateway = await serve(MODELS + FAILING)
 
@@ -123,6 +121,11 @@ async def test_health_forgets_the_circuits_of_a_killed_worker(serve: Serve) -> N
     os.kill(victim, signal.SIGKILL)
     await replaced(gateway, victim, workers=1)
     assert await open_targets() == ["broken"], "its lease has not ended"
+    async with gateway.session() as session:  # as half a minute would end it
+        client: Any = session.store.client
+        for name in await client.hkeys(HASH):
+            if name.startswith(LEASE_FIELD.encode()):
+                await client.hset(HASH, name, 1)
 
     async def forgotten() -> bool:
         return await open_targets() == []
@@ -130,31 +133,7 @@ async def test_health_forgets_the_circuits_of_a_killed_worker(serve: Serve) -> N
     await until(forgotten)
 
 
-@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-1")
-async def test_calls_of_a_killed_worker_are_charged_to_the_chunk_at_once(serve: Serve) -> None:
-    gateway = await serve()
-    streams = [await gateway.stream("endless").flowing(5 * n) for n in range(1, 5)]
-    waiting = asyncio.create_task(gateway.chat("slow"))  # whole: nothing of it is delivered
-    await until(lambda: _held_by(gateway, 5))
-    os.kill(gateway.workers[0], signal.SIGKILL)
-    await until(lambda: _held_by(gateway, 0))
-    with pytest.raises(aiohttp.ClientError):
-        await waiting
-    charged = {line.request_id: line for line in await gateway.charges()}
-    for stream in streams:
-        assert not (await stream.ended()).whole
-        line = charged.pop(stream.request_id)
-        assert line.meta["outcome"] == "worker_died"
-        assert line.meta["estimated"]
-        # The worker may have been killed between counting a chunk, of a token at most, and sending it.
-        assert -(-stream.units // 4) <= line.meta["usage"]["out_text"] <= -(-stream.units // 4) + 1
-    assert not charged
-    await gateway.proved()
-
-
-@pytest.mark.holds("routing.md#what-each-attempt-answered-1")
-async def test_line_of_a_killed_worker_s_call_has_what_its_attempts_answered(serve: Serve) -> None:
-    failing = """
+RETRIED = """
 [providers.fake.models.busy]
 fail_after = 0
 error = "UpstreamOverloaded"
@@ -164,16 +143,36 @@ strategy = "in_order"
 price = { input = 1000, output = 2000 }
 default_reserve_output = 100
 """
-    gateway = await serve(MODELS + failing)
-    stream = await gateway.stream("second").flowing(5)
+
+
+@pytest.mark.holds(
+    "operations/processes.md#what-happens-when-a-process-ends-1", "routing.md#what-each-attempt-answered-1"
+)
+async def test_calls_of_a_killed_worker_are_charged_to_the_chunk_at_once_with_what_their_attempts_answered(
+    serve: Serve,
+) -> None:
+    gateway = await serve(MODELS + RETRIED)
+    retried = await gateway.stream("second").flowing(5)
+    streams = [await gateway.stream("endless").flowing(5 * n) for n in range(1, 5)]
+    waiting = asyncio.create_task(gateway.chat("slow"))  # whole: nothing of it is delivered
+    await until(lambda: _held_by(gateway, 6))
     os.kill(gateway.workers[0], signal.SIGKILL)
-    await stream.ended()
     await until(lambda: _held_by(gateway, 0))
-    [line] = await gateway.charges()
-    answers = line.json_form()["answers"]
+    with pytest.raises(aiohttp.ClientError):
+        await waiting
+    charged = {line.request_id: line for line in await gateway.charges()}
+    answers = charged[retried.request_id].json_form()["answers"]
     assert [(answer["model"], answer["code"], answer["status"]) for answer in answers] == [
         ("second", "server_is_overloaded", None), ("second", "worker_died", None)
     ]  # fmt: skip
+    for stream in [retried, *streams]:
+        assert not (await stream.ended()).whole
+        line = charged.pop(stream.request_id)
+        assert line.meta["outcome"] == "worker_died"
+        assert line.meta["estimated"]
+        # The worker may have been killed between counting a chunk, of a token at most, and sending it.
+        assert -(-stream.units // 4) <= line.meta["usage"]["out_text"] <= -(-stream.units // 4) + 1
+    assert not charged
     await gateway.proved()
 
 
