@@ -92,6 +92,13 @@ def models() -> str:
     )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests that may be the first, which installs packages, the time that this takes."""
+    for item in items:
+        if {"independent", "node_folder"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.timeout(1200))
+
+
 @pytest.fixture(scope="session")
 def independent(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of LiteLLM's proxy."""

@@ -70,7 +70,9 @@ def installed(cache: Path) -> Path:
             pip = [sys.executable, "-m", "pip", "--python", str(environment / "bin/python"), "install", "-qq"]
             # The proxy imports a small part of what is installed, and Python compiles that part when it is started.
             options = ["--disable-pip-version-check", "--no-compile"]
-            subprocess.run([*pip, *options, REQUIREMENT], check=True, timeout=INSTALL_WITHIN)
+            command = [*pip, *options, REQUIREMENT]
+            tries = (subprocess.run(command, timeout=INSTALL_WITHIN).returncode == 0 for _ in range(3))
+            assert any(tries), "a download fails"
             done.touch()
     return environment / "bin/litellm"
 

@@ -6,7 +6,7 @@ many rows and returns one has many. They are counted by the hundred.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -26,6 +26,11 @@ class Counts(Struct, frozen=True):
     statements: int  # of SQL
     sql_steps: int  # hundreds
     sent: int  # bytes of the answer
+
+
+def least(several: Sequence[Counts]) -> Counts:
+    """The least of each count."""
+    return Counts(**{name: min(getattr(counts, name) for counts in several) for name in Counts.__struct_fields__})
 
 
 #: What is added to each count before two are compared, so that one more of few is no growth.

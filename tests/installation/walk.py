@@ -18,7 +18,7 @@ from gateway.console.table import ROUTES as PAGES
 from tests.admin_api.samples import Samples as AdminSamples
 from tests.console.client import ROOT, Browser
 from tests.console.samples import Samples as PageSamples
-from tests.installation.counts import Counts
+from tests.installation.counts import Counts, least
 from tests.installation.expected import JOBS
 from tests.installation.installed import Installed
 
@@ -66,11 +66,16 @@ class PageWalk:
 
     async def _ask(self, browser: Browser, route: PageRoute, xsrf: str) -> Counts:
         sample = await self._samples.of(route, self._user)
+        if "/playground/calls/" in sample.path:  # it waits, and meanwhile the gateway's own work is counted
+            return least([await self._asked(browser, route.method, sample.path, None) for _ in range(3)])
         form = {"xsrf": xsrf, **sample.form} if route.writes else None
+        return await self._asked(browser, route.method, sample.path, form)
+
+    async def _asked(self, browser: Browser, method: str, path: str, form: dict[str, str] | None) -> Counts:
         await self._at.counter.begin()
-        shown = await browser.ask(route.method, sample.path, form)
+        shown = await browser.ask(method, path, form)
         counts = await self._at.counter.end(len(shown.body))
-        assert shown.status < 500 and shown.status not in (403, 429), (route.path, shown.status, shown.text)
+        assert shown.status < 500 and shown.status not in (403, 429), (path, shown.status, shown.text)
         return counts
 
 

@@ -14,7 +14,7 @@ from tornado.ioloop import IOLoop
 
 from gateway.store import EmbeddedServer
 from gateway.testing.ports import free_ports
-from tests.processes.polling import until
+from tests.polling import until
 from tests.processes.served import MODELS, Served, children, has_taken, is_alive, port_is_free
 
 Serve = Callable[..., Coroutine[Any, Any, Served]]

@@ -21,7 +21,7 @@ from gateway.cli import cli
 from gateway.config.loader import DEMO_FOLDER, DEMO_PORTS_VARIABLE
 from gateway.testing.ports import free_ports
 from gateway.testing.running import START_WITHIN
-from tests.processes.polling import until
+from tests.polling import until
 
 LAST_WORDS = "and run: gateway serve"
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from gateway.testing.ports import free_ports
-from tests.processes.polling import until
+from tests.polling import until
 
 IDEMPOTENT = frozenset({b"GET", b"HEAD", b"PUT", b"DELETE", b"OPTIONS"})
 BAD_GATEWAY = b"HTTP/1.0 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

@@ -38,8 +38,7 @@ from gateway.ledger import LedgerLine
 from gateway.runtime.process_manager import KUBERNETES, NOTIFY_SOCKET
 from gateway.testing import RunningGateway
 from gateway.testing.running import START_WITHIN
-from tests.polling import ENDS_WITHIN
-from tests.processes.polling import until
+from tests.polling import ENDS_WITHIN, until
 
 SLOW_WORDS = 20
 LASTING_WORDS = 80  # 4 s, for streams that all have to run at one moment, also on a busy machine

@@ -6,8 +6,8 @@ import asyncio
 import signal
 from pathlib import Path
 
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.served import Served
 from tests.processes.test_importer import imported
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.raw import connection
+from tests.polling import until
 from tests.processes.conftest import Serve, Yard
-from tests.processes.polling import until
 from tests.processes.served import Served
 
 MOST = 20

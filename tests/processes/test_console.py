@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from gateway.testing.ports import free_ports
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, children, command_of, is_alive
 
 pytestmark = pytest.mark.slow

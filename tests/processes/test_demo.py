@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from tests.console.client import Browser
+from tests.polling import until
 from tests.processes.demo import Demo, link_in
-from tests.processes.polling import until
 
 
 def refused_by(demo: Demo) -> Any:

@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from tests.delays import time_passes
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, install_plugin, is_alive
 
 UNREADY, KILLED = 2.5, 5.0  # seconds, instead of 10 and 30

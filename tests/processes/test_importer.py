@@ -12,9 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.polling import PATIENCE
+from tests.polling import PATIENCE, until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, is_alive
 
 MANY = 2000  # lines: more than an importer copies before it is killed

@@ -9,8 +9,8 @@ import pytest
 
 from gateway.admin.machines import Machine, read_machines
 from gateway.admin.outbox import AuditOutbox
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.rolling import two_gateways
 from tests.processes.served import MODELS, Served
 from tests.processes.test_reload import DEARER

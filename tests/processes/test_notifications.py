@@ -11,8 +11,8 @@ import pytest
 
 from gateway.notifications.queue import DUE
 from tests.notifications.receiver import SECRET, Receiver
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.served import MODELS, Served
 
 NOTIFY = """

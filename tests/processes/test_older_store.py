@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, children, is_alive
 from tests.processes.test_importer import rows, url
 

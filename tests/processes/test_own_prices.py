@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
+from tests.polling import until
 from tests.processes.conftest import Serve
-from tests.processes.polling import until
 from tests.processes.served import Served
 
 #: What the answer of "quick" costs in 1e-9: three tokens of output, and one of input at 1000 per million.

@@ -16,7 +16,7 @@ from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
 from gateway.log import AccessLine
 from gateway.runtime.gateway import Gateway
-from tests.processes.polling import until
+from tests.polling import until
 
 
 @pytest.fixture

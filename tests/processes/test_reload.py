@@ -9,9 +9,8 @@ import sys
 
 import pytest
 
-from tests.polling import ENDS_WITHIN
+from tests.polling import ENDS_WITHIN, until
 from tests.processes.conftest import Serve, Yard
-from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, has_taken, is_alive
 
 ADDED = """

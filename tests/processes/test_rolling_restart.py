@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.delays import caller_is_silent_for
+from tests.polling import until
 from tests.processes.conftest import Serve, Yard
-from tests.processes.polling import until
 from tests.processes.proxies_in_front import Probed, nginx, nginx_binary, served, small_proxy
 from tests.processes.rolling import load, roll, two_gateways
 from tests.processes.served import Served

@@ -16,9 +16,8 @@ import pytest
 from gateway.amounts import NANO
 from gateway.ledger import LedgerLine
 from gateway.testing.ports import free_ports
-from tests.polling import ENDS_WITHIN
+from tests.polling import ENDS_WITHIN, until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.rolling import two_gateways
 from tests.processes.served import Served
 

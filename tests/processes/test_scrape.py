@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.docs.promql import UP, parse
 from tests.docs.test_promql import EXPRESSIONS, STORED
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.served import MODELS
 
 

@@ -9,8 +9,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from gateway.metrics import METRICS
 from gateway.testing.ports import free_ports
+from tests.polling import until
 from tests.processes.conftest import Serve
-from tests.processes.polling import until
 from tests.processes.served import MODELS, Served
 
 UNREACHABLE = """

@@ -9,8 +9,8 @@ import signal
 import pytest
 
 from tests.ledger.storms import on_disk
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.slow_disk import slow_disk
 
 

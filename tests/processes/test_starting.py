@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from gateway.testing.ports import free_ports
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, install_plugin
 
 POISONED = """

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from tests.polling import until
 from tests.processes.conftest import Serve, Yard
-from tests.processes.polling import until
 from tests.processes.served import children, is_alive, port_is_free
 
 

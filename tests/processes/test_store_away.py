@@ -11,8 +11,8 @@ import pytest
 from gateway.amounts import NANO
 from gateway.store import EmbeddedServer
 from tests.delays import store_is_paused_for
+from tests.polling import until
 from tests.processes.conftest import Serve, Yard
-from tests.processes.polling import until
 from tests.processes.served import Answer, Served, is_alive
 
 REFUSED_AT_FIRST = 1.3 + 0.7  # seconds: `store.timeout` and a little; the rest is for a slow test machine

@@ -11,8 +11,8 @@ import redis.asyncio
 
 from gateway.accounts.pepper import load_pepper
 from gateway.store import EmbeddedServer
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, children, command_of
 
 LONG = 30.0  # seconds; a loaded machine starts processes slowly

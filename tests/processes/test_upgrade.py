@@ -15,8 +15,8 @@ import aiohttp
 import pytest
 
 from tests.chaos.versions import OLD_COMMIT, Versioned, old_source
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.served import MODELS
 
 DAYS_AGO = 48 * 3_600_000  # milliseconds

@@ -16,8 +16,8 @@ import pytest
 from aiohttp import web
 from tornado.ioloop import IOLoop
 
+from tests.polling import until
 from tests.processes.conftest import Serve
-from tests.processes.polling import until
 
 MIB = 1 << 20
 SIZE = 90 * MIB

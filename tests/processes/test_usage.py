@@ -10,8 +10,8 @@ import pytest
 
 from gateway.amounts import NANO
 from gateway.testing.ports import free_ports
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.polling import until
 from tests.processes.served import Served
 
 pytestmark = pytest.mark.slow

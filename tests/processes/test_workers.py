@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 
 from gateway.routing.circuit_sync import HASH, LEASE_FIELD
+from tests.polling import until
 from tests.processes.conftest import Serve, Yard
-from tests.processes.polling import until
 from tests.processes.served import MODELS, Served, children, descriptors, install_plugin, is_alive
 
 
