@@ -78,15 +78,16 @@ price = {{ input = 1000, output = 2000 }}
 default_reserve_output = 100
 """
 
-#: `python -m gateway`, but its helper processes have the priority of all others: beside other tests, an import by a
-#: process of the lowest priority takes minutes.
+#: `python -m gateway`, but its helper processes have the priority of all others, without `LOW_PRIORITY`: beside other
+#: tests, an import by a process of the lowest priority takes minutes.
 GATEWAY = """
-import contextlib
+import contextlib, os
 
 with contextlib.suppress(ImportError):  # a version of before
     from gateway.runtime import priority
 
-    priority.NICENESS.update(importer=0, console=0)
+    if "LOW_PRIORITY" not in os.environ:
+        priority.NICENESS.update(importer=0, console=0)
 
 from gateway.cli import main
 

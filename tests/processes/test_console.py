@@ -72,6 +72,7 @@ async def test_pages_and_the_importer_wait_for_calls_and_emails_of_the_console_a
     port, mail = free_ports(2)
     server = f'\n[mail]\nhost = "127.0.0.1"\nport = {mail}\nfrom = "gw@example.com"\n'  # at which nobody listens
     gateway = yard.make(MODELS + server, console_port=port)
+    gateway.environment["LOW_PRIORITY"] = "1"
     await gateway.started()
     await until(lambda: gateway.importer and console(gateway))
     assert (await ask(port, "/admin/v1/accounts"))[0] == 401  # the threads of the database run

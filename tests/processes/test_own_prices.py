@@ -41,6 +41,7 @@ async def test_own_price_is_charged_by_every_worker_as_soon_as_the_command_has_r
     gateway = await serve(workers=2)
     calls = Calls(gateway)
     tasks = [asyncio.create_task(calls.run()) for _ in range(6)]
+    await until(lambda: calls.began)
     for factor, _ in STEPS:
         await gateway.command("accounts", "price", "test", "quick", "--factor", factor)
         calls.factor = factor
