@@ -29,6 +29,7 @@ from gateway.amounts import NANO
 from gateway.api.routes import Application
 from gateway.config.loader import demo_settings
 from gateway.config.settings import Settings
+from gateway.database.address import DatabaseAddress
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
 from gateway.ledger import Ledger
@@ -38,7 +39,7 @@ from gateway.runtime.gateway import Gateway
 from gateway.store import EmbeddedServer, Store
 from tests import quick
 from tests.benchmarks_package import make_importable
-from tests.migrated_once import filled_once, migrated_once
+from tests.migrated_once import copied_database, filled_once, migrated_once
 from tests.plugins_once import loaded_once
 from tests.polling import turns
 from tests.postgres import PostgresServer, postgres_server
@@ -149,6 +150,15 @@ def postgres_database(postgres: PostgresServer | None) -> Iterator[Callable[[], 
     if postgres is None:
         pytest.skip("no PostgreSQL server on this machine")
     yield postgres.new_database
+    postgres.drop_databases()
+
+
+@pytest.fixture
+def migrated_database(postgres: PostgresServer | None) -> Iterator[Callable[[], DatabaseAddress]]:
+    """Makes a PostgreSQL database that has the tables and an id; it is dropped at the end of the test."""
+    if postgres is None:
+        pytest.skip("no PostgreSQL server on this machine")
+    yield partial(copied_database, postgres)
     postgres.drop_databases()
 
 

@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ SETTINGS = {
     "max_wal_size": "64MB",  # each new database is written to the log
     "min_wal_size": "32MB",
 }
+TEMPLATE = "filled_once"
 
 
 def server_programs() -> Path | None:
@@ -54,6 +55,7 @@ class PostgresServer:
         self._user = user
         self._process: subprocess.Popen[Any] | None = None
         self._databases: list[str] = []
+        self._has_template = False
 
     def start(self) -> None:
         """Start it and wait until it answers."""
@@ -102,13 +104,28 @@ class PostgresServer:
 
     def new_database(self) -> str:
         """The address of a new database."""
-        import psycopg
-
-        name = f"test_{secrets.token_hex(6)}"
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
+        name = self._created(f"test_{secrets.token_hex(6)}")
         self._databases.append(name)
         return self.url(name)
+
+    def copied_database(self, fill: Callable[[str], None]) -> str:
+        """The address of a copy of a database that `fill` was called with once; nobody may be connected with that."""
+        if not self._has_template:
+            fill(self.url(self._created(TEMPLATE)))
+            self._has_template = True
+        name = self._created(f"test_{secrets.token_hex(6)}", TEMPLATE)
+        self._databases.append(name)
+        return self.url(name)
+
+    def _created(self, name: str, template: str = "template1") -> str:
+        """Create a database."""
+        import psycopg
+
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            # Version 15 would write each page of the copy to its log.
+            strategy = " STRATEGY FILE_COPY" if connection.info.server_version >= 150_000 else ""
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}{strategy}".encode())
+        return name
 
     def drop_databases(self) -> None:
         """Remove all that `new_database` made, with their connections."""

@@ -20,9 +20,9 @@ from gateway.database.engine import ATTEMPTS, Database, _engine
 from gateway.database.migrate import FOLDER, revisions_known
 from gateway.database.tables import meta, metadata, usage_hourly
 from gateway.errors import DatabaseRefused, DatabaseUnavailable
-from tests.databases import database, database_address
+from tests.databases import database, database_address, empty_database_address
 
-__all__ = ["database", "database_address"]
+__all__ = ["database", "database_address", "empty_database_address"]
 
 
 def test_migrations_make_the_tables_of_the_code(database: Database) -> None:
@@ -36,14 +36,14 @@ def test_known_versions_are_those_of_the_migrations() -> None:
 
 
 def test_upgrade_keeps_the_lines_and_sums_of_before_the_upstream_cost(
-    database_address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+    empty_database_address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upgrade = command.upgrade
     with monkeypatch.context() as patch:
         patch.setattr(command, "upgrade", lambda config, _: upgrade(config, "0002"))
         with pytest.raises(DatabaseRefused, match="older than this program"):
-            Database.open(database_address)
-    old = _engine(database_address)
+            Database.open(empty_database_address)
+    old = _engine(empty_database_address)
     with old.begin() as connection:
         columns = sa.inspect(connection).get_columns("usage_hourly")
         values = {column["name"]: 7 if isinstance(column["type"], sa.Integer) else "x" for column in columns}
@@ -51,7 +51,7 @@ def test_upgrade_keeps_the_lines_and_sums_of_before_the_upstream_cost(
         places = ", ".join(f":{name}" for name in values)
         connection.execute(sa.text(f"INSERT INTO usage_hourly ({names}) VALUES ({places})"), values)
     old.dispose()
-    new = Database.open(database_address)
+    new = Database.open(empty_database_address)
     with new.reading() as connection:
         row = connection.execute(sa.select(usage_hourly)).one()
         assert (row.cost, row.upstream_cost, row.upstream_cost_known) == (7, 0, 0)
@@ -65,9 +65,9 @@ def test_database_keeps_its_id(database: Database) -> None:
     assert len(database.id) == len("db_") + 32
 
 
-def test_processes_that_open_a_new_database_at_once_agree_on_its_id(database_address: DatabaseAddress) -> None:
+def test_processes_that_open_a_new_database_at_once_agree_on_its_id(empty_database_address: DatabaseAddress) -> None:
     with ThreadPoolExecutor(4) as threads:
-        opened = list(threads.map(lambda _: Database.open(database_address), range(4)))
+        opened = list(threads.map(lambda _: Database.open(empty_database_address), range(4)))
     for one in opened:
         one.close()
     assert len({one.id for one in opened}) == 1
@@ -83,15 +83,15 @@ def test_newer_database_is_refused(database: Database) -> None:
 
 
 def test_failed_migration_leaves_nothing_behind(
-    database_address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+    empty_database_address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(size: int) -> str:
         raise RuntimeError("no randomness")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="no randomness"):
         patch.setattr("gateway.database.migrate.secrets.token_hex", fail)
-        Database.open(database_address)
-    Database.open(database_address).close()
+        Database.open(empty_database_address)
+    Database.open(empty_database_address).close()
 
 
 def test_transaction_that_fails_changes_nothing(database: Database) -> None:
