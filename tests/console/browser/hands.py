@@ -26,17 +26,21 @@ PROBLEM = """() => {
   if (!one.contains(seen) && !seen?.contains(one)) return `covered by ${seen?.outerHTML.slice(0, 150)}: ${name}`;
   return "";
 }"""
-#: The controls that a person can see and use, as far as Tab has not been there (`walk` marks them).
-MISSED = """() => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
-  .filter((one) => !one.disabled && one.type !== "hidden" && one.checkVisibility() && !one.dataset.reached)
+#: The links and buttons around the content; many pages have the same.
+AROUND = """() => [...document.querySelectorAll("a[href], button, summary")].filter((one) => !one.closest("main"))
+  .map((one) => one.getAttribute("href") ?? one.textContent).join(" ")"""
+#: The controls of a part that a person can see and use, as far as Tab has not been there (`walk` marks them).
+MISSED = """(part) => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
+  .filter((one) => one.closest(part) && !one.disabled && one.type !== "hidden" && one.checkVisibility())
+  .filter((one) => !one.dataset.reached)
   .filter((one) => one.type !== "radio" || !document.querySelector(`input[name="${one.name}"][data-reached]`))
   .map((one) => `not reached by Tab: ${one.outerHTML.slice(0, 150)}`)"""
-#: Whether Tab goes on; a date has a stop for each of its parts.
-MARK = """() => {
+#: What is wrong with the element that has the focus; null where Tab does not go on. A date has a stop for each part.
+STEP = f"""() => {{
   const one = document.activeElement, stops = Number(one.dataset.reached ?? 0);
   one.dataset.reached = stops + 1;
-  return one !== document.body && stops < (one.type === "date" ? 4 : 1);
-}"""
+  return one !== document.body && stops < (one.type === "date" ? 4 : 1) ? ({PROBLEM})() : null;
+}}"""
 HAS_FOCUS = "one => one === document.activeElement"
 
 
@@ -75,6 +79,7 @@ class Keyboard:
 
     def __init__(self, page: Page) -> None:
         self._page = page
+        self._walked: set[str] = set()
 
     async def write(self, field: Locator, text: str) -> None:
         await self.reach(field)
@@ -91,14 +96,24 @@ class Keyboard:
             await self._page.keyboard.press("Enter")
 
     async def walk(self) -> list[str]:
-        """Move the focus over the whole page; what is wrong with an element on the way, and what was not reached."""
-        await self._page.locator(".skip").focus()  # the first element of each page
-        faults = []
-        while await self._page.evaluate(MARK):
-            if problem := await self._page.evaluate(PROBLEM):
-                faults.append(f"{self._page.url}: {problem}")
+        """Move the focus over the whole page; what is wrong with an element on the way, and what was not reached.
+
+        What is around the content of an earlier page, too, is left out.
+        """
+        around, faults, part = await self._page.evaluate(AROUND), [], "body"
+        if around in self._walked:
+            part = "main"
+            await self._page.locator("main").focus()
             await self._page.keyboard.press("Tab")
-        return [*faults, *(f"{self._page.url}: {one}" for one in await self._page.evaluate(MISSED))]
+        else:
+            self._walked.add(around)
+            await self._page.locator(".skip").focus()  # the first element of each page
+        while (problem := await self._page.evaluate(STEP)) is not None:
+            if problem:
+                faults.append(f"{self._page.url}: {problem}")
+            await self._page.keyboard.down("Tab")  # as it repeats while it is held: half of the events
+        await self._page.keyboard.up("Tab")
+        return [*faults, *(f"{self._page.url}: {one}" for one in await self._page.evaluate(MISSED, part))]
 
     async def reach(self, wanted: Locator) -> None:
         """Move the focus to an element; on a page that was just loaded, by the link over the navigation."""
