@@ -120,7 +120,7 @@ async def compare(world, state: dict[str, Any]) -> int:
 def test_explanation_agrees_with_the_admission_that_follows(world):
     seen: set[int] = set()
 
-    @settings(max_examples=700, deadline=None, database=None, suppress_health_check=list(HealthCheck), derandomize=True)
+    @settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(STATES)
     def agree(state: dict[str, Any]) -> None:
         seen.add(asyncio.run(compare(world, state)))
