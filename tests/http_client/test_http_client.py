@@ -627,11 +627,24 @@ async def test_name_is_looked_up_once_for_a_burst(monkeypatch: pytest.MonkeyPatc
 
 
 @contextlib.contextmanager
-def deaf_socket(port: int) -> Iterator[None]:
-    """That port on 127.0.0.2 with a full backlog: it answers no SYN."""
-    with socket.socket() as full, contextlib.ExitStack() as fillers:
-        full.bind(("127.0.0.2", port))
-        full.listen(0)
+def two_sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Sockets with one port on 127.0.0.1 and 127.0.0.2; another test's client may have a port of one of them."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            try:
+                second.bind(("127.0.0.2", first.getsockname()[1]))
+            except OSError:
+                continue
+            yield first, second
+            return
+
+
+@contextlib.contextmanager
+def filled(full: socket.socket) -> Iterator[None]:
+    """That socket listens with a full backlog: it answers no SYN."""
+    full.listen(0)
+    with contextlib.ExitStack() as fillers:
         for _ in range(4):
             filler = fillers.enter_context(socket.socket())
             filler.setblocking(False)
@@ -645,17 +658,17 @@ async def test_next_address_is_tried_when_the_first_does_not_answer(
 ) -> None:
     if first == "refusing":  # nothing is waited for after a refusal
         monkeypatch.setattr("gateway.http_client.connect.HEAD_START", 60.0)
-    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    # A server that stays open after a failure lets uvloop wait in `close` for ever.
-    with deaf_socket(port), contextlib.closing(server):
+    with two_sockets() as (open_, full), filled(full):
+        port = open_.getsockname()[1]
+        server = await asyncio.start_server(lambda _, writer: writer.close(), sock=open_)
         route = UpstreamRoute("several", port, None)
         route._hosts = asyncio.get_running_loop().create_future()
         route._hosts.set_result(["127.0.0.2" if first == "deaf" else "127.0.0.3", "127.0.0.1"])
         route._known_until = float("inf")
         origin = Origin(Pool(asyncio.get_running_loop(), Deadlines(asyncio.get_running_loop()), keepalive=1, tls=None),
                         "several", port, None)  # fmt: skip
-        with contextlib.closing(origin):
+        # A server that stays open after a failure lets uvloop wait in `close` for ever.
+        with contextlib.closing(server), contextlib.closing(origin):
             started = time.monotonic()
             async with at_once(within=1.0):
                 connection = await route.open(lambda: ClientConnection(origin))
