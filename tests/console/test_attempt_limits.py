@@ -222,8 +222,7 @@ async def test_wrong_passwords_at_the_same_address_keep_no_operator_from_acting(
         browser = await c.signed_in(operator)
         secret = people.second_factor.propose(operator).secret
         if what == "second factor off":
-            code = pyotp.TOTP(secret).at(time.time() - 30)
-            await people.second_factor.enable(operator.actor(""), secret, code)
+            await people.second_factor.enable(operator.actor(""), secret, pyotp.TOTP(secret).now())
         await strangers_try(c)
         for _ in range(300):
             await people._limits.attempt("", ADDRESS, "provider")
@@ -234,7 +233,7 @@ async def test_wrong_passwords_at_the_same_address_keep_no_operator_from_acting(
             "second factor off": (
                 "/profile/second-factor/off",
                 "/profile/second-factor",
-                {"code": pyotp.TOTP(secret).now()},
+                {"code": pyotp.TOTP(secret).at(time.time() + 30)},  # not used yet
             ),
             "connect": ("/profile/identities", "", {"provider": "corp"}),
         }[what]
@@ -248,11 +247,12 @@ async def test_wrong_passwords_at_the_same_address_keep_nobody_from_the_code(con
         people = await c.services.people()
         ann = await c.user("ann@example.com", password=PASSWORD)
         secret = people.second_factor.propose(ann).secret
-        await people.second_factor.enable(ann.actor(""), secret, pyotp.TOTP(secret).at(time.time() - 30))
+        await people.second_factor.enable(ann.actor(""), secret, pyotp.TOTP(secret).now())
         browser = await c.browser()
         step = (await send(browser, "/sign-in", {"email": ann.email, "password": PASSWORD})).location
         await strangers_try(c)
-        shown = await send(browser, step, {"code": pyotp.TOTP(secret).now()}, to="/sign-in/code")
+        unused = pyotp.TOTP(secret).at(time.time() + 30)
+        shown = await send(browser, step, {"code": unused}, to="/sign-in/code")
         assert shown.status == 303, shown.text
 
 

@@ -144,7 +144,7 @@ async def test_code_of_the_second_factor_leads_to_no_other_site(console) -> None
         user = await c.user("ann@example.com", password=PASSWORD)
         factor, now = (await c.services.people()).second_factor, time.time()
         secret = factor.propose(user).secret
-        await factor.enable(user.actor(""), secret, pyotp.TOTP(secret).at(now - 30))  # this step's code stays unused
+        await factor.enable(user.actor(""), secret, pyotp.TOTP(secret).at(now))
         browser = await c.browser()
         form = {"email": user.email, "password": PASSWORD, "next": FOREIGN[1]}
         answer = await browser.post("/sign-in", page="/sign-in", **form)
@@ -153,7 +153,7 @@ async def test_code_of_the_second_factor_leads_to_no_other_site(console) -> None
         assert answer.location.startswith("/sign-in/code?step=") and "next" not in answer.location
         page = await browser.get(f"{answer.location}&{urlencode({'next': FOREIGN[1]})}")
         assert page.found(r'name="next" value="([^"]*)"') == "/"
-        form = {"code": pyotp.TOTP(secret).at(now), "next": FOREIGN[1]}
+        form = {"code": pyotp.TOTP(secret).at(now + 30), "next": FOREIGN[1]}
         assert (await browser.post("/sign-in/code", page=answer.location, **form)).location == "/"
 
 

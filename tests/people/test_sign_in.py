@@ -35,9 +35,13 @@ async def with_second_factor(s: Services) -> str:
     """Ann with a password and a second factor; the secret."""
     user = await s.user(password=PASSWORD)
     secret = s.people.second_factor.propose(user).secret
-    code = pyotp.TOTP(secret).at(time.time() - 30)  # the step before: this one's code stays unused
-    await s.people.second_factor.enable(user.actor(""), secret, code)
+    await s.people.second_factor.enable(user.actor(""), secret, pyotp.TOTP(secret).now())
     return secret
+
+
+def unused_code(secret: str) -> str:
+    """Of the next step. Codes of the step before would be too old if a step ends during the test."""
+    return pyotp.TOTP(secret).at(time.time() + 30)
 
 
 async def test_password_opens_a_session_of_the_user(services) -> None:
@@ -262,7 +266,7 @@ async def test_second_factor_is_asked_for_and_each_code_works_once(services) -> 
         for code in ("", "12345", "abcdef", "٠١٢٣٤٥"):
             with pytest.raises(SignInFailed):
                 await s.people.sign_in.with_code(step.token, code, HOME)
-        code = pyotp.TOTP(secret).now()
+        code = unused_code(secret)
         session = await s.people.sign_in.with_code(step.token, code, HOME)
         assert (await s.people.sessions.authenticate(session.token)).user.has_second_factor
         again = await s.people.sign_in.with_password("ann@example.com", PASSWORD, HOME)
@@ -301,11 +305,11 @@ async def test_second_factor_needs_a_right_code_to_begin_and_to_end(services) ->
         assert secret.secret in secret.uri and secret.secret not in repr(secret)
         with pytest.raises(InvalidValue):
             await s.people.second_factor.enable(user.actor(""), secret.secret, "abcdef")
-        code = pyotp.TOTP(secret.secret).at(time.time() - 30)
+        code = pyotp.TOTP(secret.secret).now()
         assert (await s.people.second_factor.enable(user.actor(""), secret.secret, code)).has_second_factor
         with pytest.raises(SignInFailed):
             await s.people.second_factor.disable(user.actor(""), code)
-        code = pyotp.TOTP(secret.secret).now()
+        code = unused_code(secret.secret)
         assert not (await s.people.second_factor.disable(user.actor(""), code)).has_second_factor
 
 
@@ -435,13 +439,13 @@ async def test_secret_of_a_second_factor_is_stored_encrypted_and_survives_a_rota
                 with s.database.writing() as connection:
                     connection.execute(users.update().values(totp_secret=stored))
             box = SecretBox(peppers)
-            code = pyotp.TOTP(secret).now()
+            code = unused_code(secret)
             with s.database.writing() as connection:
                 use_code(connection, box, user.id, code)
             assert box.open(_stored(s), user.id) == (secret, True)
         shift(s, users, totp_step=2)
         with s.database.writing() as connection, pytest.raises(SignInFailed):
-            use_code(connection, SecretBox(Peppers(old)), user.id, pyotp.TOTP(secret).now())
+            use_code(connection, SecretBox(Peppers(old)), user.id, unused_code(secret))
         with pytest.raises(SealedError):
             SecretBox(Peppers(new)).open(_stored(s), "usr_other")  # copied to another user
 
