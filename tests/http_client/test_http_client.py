@@ -202,7 +202,7 @@ async def test_reset_is_unreachable_before_the_head_and_truncated_after(raw: byt
     async def behave(line: Line) -> None:
         await line.request()
         await line.send(raw)
-        await asyncio.wait_for(go.wait(), 1) if raw else None
+        await go.wait() if raw else None
         line.reset()
 
     async with Peer(behave) as peer, client() as link:
@@ -386,7 +386,7 @@ async def test_one_timer_measures_the_idle_time_of_all_connections() -> None:
 
 
 async def test_idle_time_restarts_with_every_piece_of_an_answer_read_whole() -> None:
-    idle, pause, sent = 0.3, 0.1, 0
+    idle, pause, sent = 1.0, 0.3, 0
 
     async def behave(line: Line) -> None:
         nonlocal sent
@@ -400,10 +400,11 @@ async def test_idle_time_restarts_with_every_piece_of_an_answer_read_whole() -> 
     async with Peer(behave) as peer, client() as link:
         started = time.monotonic()
         answer = await link.send("POST", peer.url, timeouts=Timeouts(first_byte=5, idle=idle))
-        with pytest.raises(UpstreamTimeout):
-            await answer.read()
+        async with at_once(within=4.0):  # after the idle time, not the first byte's
+            with pytest.raises(UpstreamTimeout):
+                await answer.read()
         assert sent == 4, "the whole took longer than the idle time"
-        assert 4 * pause + 0.9 * idle < time.monotonic() - started < 4, "after the idle time, not the first byte's"
+        assert time.monotonic() - started > 4 * pause + 0.9 * idle
         await assert_closed_at_once(peer.lines[0])
 
 

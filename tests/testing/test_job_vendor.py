@@ -24,7 +24,7 @@ from gateway.errors import (
 )
 from gateway.testing import FakeUpstream, Reply, ask, check_provider, collect, conformance
 from gateway.testing.openai_dialect import PIXEL, read_form
-from tests.polling import until
+from tests.polling import at_once, until
 from tests.testing.job_vendor import JobProvider
 from tests.testing.job_vendor.session import Session
 from tests.testing.job_vendor.vendor import KEY, Vendor
@@ -214,8 +214,9 @@ async def test_job_whose_call_is_left_during_its_post_is_cancelled(delay: float)
         call = asyncio.create_task(one.chat())
         await until(lambda: vendor.jobs)
         call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(call, 0.2)
+        async with at_once(within=0.2):
+            with pytest.raises(asyncio.CancelledError):
+                await call
         await until(lambda: vendor.cancelled)
         assert (len(vendor.jobs), vendor.cancelled) == (1, ["job-1"])
 
