@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from gateway.ledger import LedgerLine
 from tests.polling import until
 from tests.processes.conftest import Serve
 from tests.processes.served import Served
@@ -46,12 +47,17 @@ async def test_own_price_is_charged_by_every_worker_as_soon_as_the_command_has_r
         await gateway.command("accounts", "price", "test", "quick", "--factor", factor)
         calls.factor = factor
         seen = len(calls.began)
-        await until(lambda seen=seen: len(calls.began) > seen + 20, within=30)
+        await until(lambda seen=seen: len(calls.began) > seen + 20)
     calls.stop()
     await asyncio.gather(*tasks)
     costs = {"1": LISTED, **dict(STEPS)}
     order = list(costs)
-    lines = {line.request_id: line for line in await gateway.charges()}
+
+    async def charged() -> dict[str, LedgerLine] | None:
+        lines = {line.request_id: line for line in await gateway.charges()}
+        return lines if calls.began.keys() <= lines.keys() else None
+
+    lines = await until(charged)  # a settlement may still be on its way when its answer has come
     for request_id, factor in calls.began.items():
         later = order[order.index(factor) :]  # a call that began before a command may be admitted after it
         assert -lines[request_id].amount in [costs[one] for one in later]

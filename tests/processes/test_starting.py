@@ -130,12 +130,13 @@ async def test_plugins_that_cannot_load_or_raise_in_a_request_are_named_and_the_
         assert (await gateway.chat()).status == 200
     await until(lambda: gateway.text.count("provider poison raised ZeroDivisionError") >= 3)
     assert gateway.workers == workers
-
-    async def is_settled() -> bool:
-        return (await gateway.account()).held == 0
-
-    await until(is_settled)  # a settlement may still be on its way when its answer has come
+    await until(lambda: _is_settled(gateway))
     await gateway.proved()
+
+
+async def _is_settled(gateway: Served) -> bool:
+    """A settlement may still be on its way when its answer has come."""
+    return (await gateway.account()).held == 0
 
 
 async def test_folder_named_gateway_where_it_is_started_is_not_imported(yard: Yard) -> None:

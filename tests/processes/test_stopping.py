@@ -48,7 +48,7 @@ async def test_drain_timeout_cuts_endless_streams_and_bills_them(serve: Serve) -
     assert not stream.whole
     assert '"error":{"message":"' in stream.text, "the client is told why"
     assert await gateway.ended() == 0
-    assert 0.5 <= time.monotonic() - started < 4.0
+    assert time.monotonic() - started >= 0.5
     account = await gateway.account()
     assert account.held == 0
     (line,) = await gateway.charges()
@@ -58,15 +58,13 @@ async def test_drain_timeout_cuts_endless_streams_and_bills_them(serve: Serve) -
 
 @pytest.mark.holds("operations/start.md#signals-2")
 async def test_second_signal_does_not_wait_for_streams_but_settles_them(serve: Serve) -> None:
-    gateway = await serve(drain_timeout=30.0)
+    gateway = await serve(drain_timeout=300.0)  # longer than `ended` waits
     stream = await gateway.stream("endless").flowing()
     os.kill(gateway.pid, signal.SIGTERM)
     await until(lambda: gateway.refuses_connections())
     await stream.flowing(stream.words + 3)  # it goes on meanwhile
-    started = time.monotonic()
     os.kill(gateway.pid, signal.SIGINT)
     assert await gateway.ended() == 0
-    assert time.monotonic() - started < 3.0
     assert not (await stream.ended()).whole
     assert (await gateway.account()).held == 0
     await gateway.proved()
