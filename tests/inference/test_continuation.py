@@ -76,6 +76,7 @@ async def test_a_cut_text_is_continued_by_the_other_target_as_one_stream(
     assert (second["messages"][1]["role"], second["messages"][1]["content"]) == ("assistant", "Once upon a time")
     assert second["messages"][2]["role"] == "user"
     assert second["max_tokens"] == 46
+    await ledger.drain()
     [line] = [line.json_form() async for line in ledger.lines("acme") if line.kind == "use"]
     assert (line["attempts"], line["estimated"]) == (2, True)
     usage = [msgspec.json.decode(row[6:])["usage"] for row in text.splitlines() if '"choices":[]' in row]
@@ -136,6 +137,7 @@ async def test_partial_usage_before_a_cut_is_not_charged_as_the_whole_usage(
     [usage] = [msgspec.json.decode(row[6:])["usage"] for row in text.splitlines() if '"choices":[]' in row]
     assert usage["prompt_tokens"] < 50
     assert usage["completion_tokens"] == 9
+    await ledger.drain()
     [line] = [line async for line in ledger.lines("acme") if line.kind == "use"]
     assert -line.amount == usage["prompt_tokens"] * 1000 + usage["completion_tokens"] * 2000
 

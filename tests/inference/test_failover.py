@@ -241,6 +241,7 @@ async def test_hedge_closes_the_connection_of_the_slower_attempt(
     assert (response.status, failure) == (200, None)
     assert text.endswith("data: [DONE]\n\n")
     await until(lambda: upstreams["a"].seen[0].outcome == "left")
+    await ledger.drain()
     [line] = [line async for line in ledger.lines("acme") if line.kind == "use"]
     assert line.json_form()["attempts"] == 2
 

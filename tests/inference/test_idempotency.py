@@ -309,6 +309,7 @@ async def test_client_that_lost_its_connection_gets_the_whole_answer_by_its_idem
     answer = await until(lambda: _replayed(client, document))
     assert answer.body
     assert not answer.failed
+    await ledger.drain()
     [line] = await charges(ledger)
     assert line.meta["outcome"] == "ok"
     assert len(upstream.seen) == 1

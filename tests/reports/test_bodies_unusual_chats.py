@@ -21,7 +21,7 @@ from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.sse import DONE
 from gateway.testing import FakeUpstream, Reply
-from tests.api.conftest import Client
+from tests.api.conftest import Client, settled
 from tests.ledger_lines import last_line
 from tests.polling import until
 from tests.reports.dialects import ANSWERS
@@ -140,7 +140,7 @@ async def unusable(client: Client, accounts: Accounts, dialect: str) -> None:
     """The answer is refused, and costs nothing."""
     response, content = await post(client, CHAT, body={"model": f"chat-{dialect}", **BODIES[CHAT]})
     assert (response.status, json.loads(content)["error"]["code"]) == (502, "upstream_invalid_response")
-    account = await accounts.show("acme")
+    account = await settled(accounts)
     assert (account.balance, account.held) == (10 * NANO, 0)
 
 

@@ -27,7 +27,7 @@ from gateway.ledger import Ledger
 from gateway.schemas.speech import MEDIA_TYPES
 from gateway.testing import FakeUpstream, Reply
 from gateway.testing.openai_dialect import AUDIO, PIXEL
-from tests.api.conftest import Client
+from tests.api.conftest import Client, settled
 from tests.ledger_lines import last_line
 from tests.polling import until
 from tests.reports.endpoints import BODIES, EMBEDDINGS, IMAGES, SPEECH, TRANSCRIPTIONS, post, settings_for
@@ -59,7 +59,7 @@ async def refused(client: Client, accounts: Accounts, path: str, **sent: Any) ->
     response, content = await post(client, path, **sent)
     assert response.status == 502, content
     assert json.loads(content)["error"]["code"] == "upstream_invalid_response"
-    account = await accounts.show("acme")
+    account = await settled(accounts)
     assert (account.balance, account.held) == (10 * NANO, 0)
 
 
@@ -463,7 +463,7 @@ async def test_answer_without_a_transcript_is_refused_and_costs_nothing(
     upstream.enqueue(reply)
     response, content = await post(client, TRANSCRIPTIONS, fields=(("model", "transcription-openai"),))
     assert response.status == 502, content
-    account = await accounts.show("acme")
+    account = await settled(accounts)
     assert (account.balance, account.held) == (10 * NANO, 0)
 
 

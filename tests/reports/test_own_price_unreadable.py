@@ -95,6 +95,7 @@ async def test_calls_of_the_model_are_refused_and_all_others_are_served(
     assert -(await charged(ledger, response)).amount == exact("3", 8, 5)
     response, _ = await client.chat(model="least", max_tokens=5)
     assert response.status == 200
+    await ledger.drain()
     assert (await ledger.audit()).recomputed == (3 if known != "unknown to the worker" else 2)
     refused = 3 if known == "refused before" else 2
     delta = gateway.metrics.drain()

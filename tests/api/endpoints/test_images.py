@@ -21,7 +21,7 @@ from gateway.metrics import MetricsDelta, Totals
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
 from gateway.testing.openai_dialect import PIXEL
-from tests.api.conftest import Client, record_holds
+from tests.api.conftest import Client, record_holds, settled
 from tests.ledger_lines import last_line
 from tests.polling import until
 
@@ -341,7 +341,7 @@ async def test_same_idempotency_key_generates_once(client: Client, upstream: Fak
     assert again.headers["Idempotent-Replayed"] == "true"
     assert repeated == document
     assert len(upstream.seen) == 1
-    assert (await accounts.show("acme")).balance == 10 * NANO - CENT
+    assert (await settled(accounts)).balance == 10 * NANO - CENT
 
 
 # Events --------------------------------------------------------------------------------------------------------------
@@ -464,7 +464,7 @@ async def test_revoked_key_ends_a_running_stream_with_an_error_event(
     assert events[-1][0] == "error"
     assert events[-1][1]["error"]["code"] == "invalid_api_key"
     assert not whole
-    assert (await accounts.show("acme")).balance == 10 * NANO - 2 * CENT
+    assert (await settled(accounts)).balance == 10 * NANO - 2 * CENT
 
 
 def delivered(gateway: Gateway) -> int:
