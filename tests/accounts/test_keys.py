@@ -91,12 +91,12 @@ async def test_expired_key_is_listed_as_expired(world):
 async def test_revocation_is_effective_when_it_returns_and_is_published(world):
     async with world() as w, w.store.channel(CHANGED) as channel:
         key = await w.caller()
-        assert (await channel.message(within=5.0))["type"] == "subscribe"
+        assert (await channel.message(within=60.0))["type"] == "subscribe"
         record = await w.keys.revoke(key.id)
         assert record.state == "revoked"
         with pytest.raises(errors.InvalidApiKey):
             await w.admit(key)
-        message = await channel.message(within=5.0)
+        message = await channel.message(within=60.0)
         assert message["data"] == f"acme:{key.id}".encode()
         assert (await w.keys.revoke(key.id)).state == "revoked"
 
@@ -123,7 +123,7 @@ async def test_admissions_that_start_after_revocation_are_refused_under_load(wor
         await until(lambda: admitted >= 100)
         await w.keys.revoke(key.id)
         revoked = True
-        await asyncio.wait_for(asyncio.gather(*callers), 10)
+        await asyncio.wait_for(asyncio.gather(*callers), 60)
         assert late == 0
 
 

@@ -20,37 +20,37 @@ CROWD, PERSON = "198.51.100.1", "192.0.2.1"
 
 
 @pytest.fixture
-def silent() -> Iterator[int]:
-    """The port of a server that takes connections and says nothing."""
+def silent() -> Iterator[socket.socket]:
+    """A server that takes connections and says nothing; those who wait for it go on when it is closed."""
     with socket.create_server(("127.0.0.1", 0), backlog=200) as server:
-        yield server.getsockname()[1]
+        yield server
 
 
-def mail_of(port: int) -> SmtpMail:
+def mail_of(server: socket.socket) -> SmtpMail:
+    port = server.getsockname()[1]
     return SmtpMail(parse({"mail": {"host": "127.0.0.1", "port": port, "from": "gw@example.com"}}))
 
 
 @pytest.mark.holds("configuration.md#mail-1")
 async def test_default_threads_are_free_while_many_messages_wait_for_a_silent_server(
-    silent: int, monkeypatch: pytest.MonkeyPatch
+    silent: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.admin.mail.TIMEOUT", 3.0)
+    monkeypatch.setattr("gateway.admin.mail.TIMEOUT", 60.0)
     mail = mail_of(silent)
     sending = [asyncio.create_task(mail.send("ann@example.com", "a", "b\n", sender=f"s{n}")) for n in range(12)]
     await asyncio.sleep(0)
-    async with asyncio.timeout(1.0):
+    async with asyncio.timeout(30.0):
         assert await asyncio.to_thread(lambda: 7) == 7
     assert not any(task.done() for task in sending)
-    for task in sending:
-        task.cancel()
-    await asyncio.gather(*sending, return_exceptions=True)
+    silent.close()
+    await asyncio.gather(*sending)
 
 
 @pytest.mark.holds("configuration.md#mail-1")
 async def test_messages_of_a_sender_beyond_those_that_may_wait_are_not_sent(
-    silent: int, monkeypatch: pytest.MonkeyPatch
+    silent: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.admin.mail.TIMEOUT", 1.0)
+    monkeypatch.setattr("gateway.admin.mail.TIMEOUT", 60.0)
     mail = mail_of(silent)
     sending = [
         asyncio.create_task(mail.send("ann@example.com", "a", "b\n", sender=CROWD))
@@ -59,9 +59,8 @@ async def test_messages_of_a_sender_beyond_those_that_may_wait_are_not_sent(
     await asyncio.sleep(0)
     refused = await mail.send("ann@example.com", "a", "b\n", sender=CROWD)
     assert (refused.is_sent, refused.problem, refused.is_final) == (False, CROWDED, False)
-    for task in sending:
-        task.cancel()
-    await asyncio.gather(*sending, return_exceptions=True)
+    silent.close()
+    await asyncio.gather(*sending)
 
 
 @pytest.mark.holds("configuration.md#mail-1")

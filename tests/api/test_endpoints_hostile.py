@@ -236,7 +236,7 @@ async def test_pipelined_request_is_answered_after_the_running_call(
 
 async def read_any(raw: RawClient) -> bytes:
     """One answer, with a length or chunked."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         head = await raw.reader.readuntil(b"\r\n\r\n")
         lower = head.lower()
         if b"content-length: " in lower:

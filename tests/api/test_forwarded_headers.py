@@ -67,7 +67,7 @@ async def test_sdk_headers_of_a_caller_are_in_the_access_line(
     }
     await ask(client, said)
     gateway.access_log.flush()
-    assert stderr.flush(within=5.0)
+    assert stderr.flush(within=60.0)
     line = json.loads(capfd.readouterr().err.splitlines()[-1])
     assert (line["organization"], line["project"], line["sdk"]) == ("org-1", "proj-2", "python 3.52.0 retry 1")
 

@@ -45,10 +45,10 @@ def admin_server(settings: Settings) -> Iterator[str]:
 
     serving = asyncio.run_coroutine_threadsafe(serve(), loop)
     try:
-        yield f"http://127.0.0.1:{asyncio.run_coroutine_threadsafe(port(), loop).result(10)}"
+        yield f"http://127.0.0.1:{asyncio.run_coroutine_threadsafe(port(), loop).result(60)}"
     finally:
         loop.call_soon_threadsafe(stop.set)
-        serving.result(10)
+        serving.result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
@@ -77,11 +77,11 @@ def foreign_server(status: int, body: bytes, tls: ssl.SSLContext | None = None) 
         server.stop()
         await server.close_all_connections()
 
-    server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
     try:
         yield sock.getsockname()[1]
     finally:
-        asyncio.run_coroutine_threadsafe(stop(server), loop).result(10)
+        asyncio.run_coroutine_threadsafe(stop(server), loop).result(60)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -17,7 +17,7 @@ from tests.console.client import PASSWORD, Browser, Console
 from tests.console.conftest import OpenConsole
 from tests.polling import until
 
-SOON = 5.0  # seconds; a body is waited for longer
+SOON = 60.0  # seconds; a body that is waited for in vain has another status
 FORM = "Content-Type: application/x-www-form-urlencoded\r\n"
 
 

@@ -13,7 +13,7 @@ from tests.console.conftest import OpenConsole
 
 __all__ = ["database_address", "database_url"]
 
-SOON = 5.0  # seconds
+SOON = 60.0  # seconds
 FORM = "application/x-www-form-urlencoded"
 
 

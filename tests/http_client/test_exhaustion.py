@@ -53,7 +53,7 @@ def test_connection_without_a_descriptor_is_an_overload_and_no_failure_of_the_up
         raise AssertionError("it was sent")
 
     with socket.create_server(("127.0.0.1", 0)) as listener, asyncio.Runner(loop_factory=new_loop) as runner:
-        error = runner.run(asyncio.wait_for(refused(), 10.0))
+        error = runner.run(asyncio.wait_for(refused(), 60.0))
     assert type(error) is Overloaded
     assert (error.status, error.code) == (503, "server_is_overloaded")
     assert not isinstance(error, UpstreamError)

@@ -214,7 +214,7 @@ class Writers:
         enough = self.settled + between
         await time_passes(pause)
         # A number of settlements and not only a time, or a slow machine would make it a storm without writers.
-        pid = await until(lambda: self.server.pid if self.settled >= enough else None, within=30.0)
+        pid = await until(lambda: self.server.pid if self.settled >= enough else None)
         os.kill(pid, signal.SIGKILL)
         await until(lambda: self.server.pid != pid)
 
@@ -231,7 +231,7 @@ class Writers:
         # Nothing unconfirmed says little while the store is away: what a dead server confirmed in its last two
         # seconds may be in no file, and one who leaves now leaves that to an heir, who does not come here.
         await _answered(store)
-        await until(lambda: not journal.unconfirmed, within=30.0)
+        await until(lambda: not journal.unconfirmed)
         await ledger.recovery.close()
         journal.close()
         await store.close()
@@ -316,7 +316,7 @@ async def _answered(store: Store) -> None:
             return False
         return True
 
-    await until(answers, within=30.0)
+    await until(answers)
 
 
 async def on_disk(store: Store) -> None:
@@ -325,7 +325,7 @@ async def on_disk(store: Store) -> None:
     async def written() -> bool:
         return not (await store.client.info("persistence"))["aof_buffer_length"]
 
-    await until(written, within=10.0)
+    await until(written)
 
 
 def append_only_file(folder: Path) -> Path:

@@ -49,12 +49,12 @@ def worker_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 async def answer(engines: Engines, job: bytes = b"hello") -> tuple[bytes, Engine]:
     """The pieces of one job, and the engine that had it."""
     pieces = b""
-    async with engines.acquire(within=10) as engine:
+    async with engines.acquire(within=60) as engine:
         await engine.send(JOB, job)
-        kind, piece = await engine.receive(within=10)
+        kind, piece = await engine.receive(within=60)
         while not engine.idle:
             pieces += piece
-            kind, piece = await engine.receive(within=10)
+            kind, piece = await engine.receive(within=60)
         assert kind == END
     return pieces, engine
 
@@ -85,9 +85,9 @@ async def test_one_process_runs_jobs_in_sequence_and_ends_with_the_pool() -> Non
 async def test_cancelled_job_ends_its_process_and_the_next_job_gets_another() -> None:
     engines = pool()
     pid = int(await engines.start())
-    async with engines.acquire(within=10) as engine:
+    async with engines.acquire(within=60) as engine:
         await engine.send(JOB, b"never end")
-        assert await engine.receive(within=10) == (PIECE, b"never end")
+        assert await engine.receive(within=60) == (PIECE, b"never end")
         with pytest.raises(UpstreamTimeout):
             await engine.receive(within=0.01)
     assert not is_running(pid)
@@ -119,14 +119,14 @@ async def test_process_that_ended_while_idle_is_replaced() -> None:
 async def test_calls_beyond_the_queue_and_calls_that_wait_too_long_are_refused() -> None:
     engines = pool(queue=1)
     await engines.start()
-    async with engines.acquire(within=10) as engine:
+    async with engines.acquire(within=60) as engine:
         engine.idle = True  # no job: the process is kept
         waiting = asyncio.create_task(answer(engines))
         await until(lambda: engines._waiting == 1)
         with pytest.raises(UpstreamOverloaded, match="overloaded"):
             await answer(engines)
     assert (await waiting)[0] == b"hello"
-    async with engines.acquire(within=10):
+    async with engines.acquire(within=60):
         with pytest.raises(UpstreamOverloaded):
             async with engines.acquire(within=0.01):
                 pass

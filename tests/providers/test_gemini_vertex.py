@@ -70,7 +70,7 @@ class Source:
 
     def __call__(self) -> Token:
         self.threads.append(threading.get_ident())
-        assert self.gate.wait(5)
+        assert self.gate.wait(60)
         if self.error is not None:
             raise self.error
         return Token(f"ya29.token-{len(self.threads)}", time.time() + self.life)

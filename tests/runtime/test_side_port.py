@@ -15,7 +15,7 @@ from gateway.http_server.limits import ServerLimits
 from gateway.runtime.client_limits import SIDE_CONNECTIONS, console_limits, side_limits, worker_limits
 from gateway.runtime.side_port import SidePort
 
-SOON = 5.0  # seconds
+SOON = 60.0  # seconds
 ASK = b"GET /readyz HTTP/1.1\r\nHost: h\r\n"
 
 

@@ -118,7 +118,7 @@ async def test_spool_closed_during_a_write_keeps_its_file_open_until_the_write_e
 
     def slow(descriptor: int, data: bytes) -> int:
         writing.set()
-        go_on.wait(5)
+        go_on.wait(60)
         written.append(write(descriptor, data))
         return written[-1]
 
@@ -126,7 +126,7 @@ async def test_spool_closed_during_a_write_keeps_its_file_open_until_the_write_e
     spool = Spool(tmp_path)
     spool.write(bytes(IN_MEMORY + 1))
     draining = asyncio.ensure_future(spool.drain())
-    await asyncio.to_thread(writing.wait, 5)
+    await asyncio.to_thread(writing.wait, 60)
     spool.close()
     go_on.set()
     await draining

@@ -461,7 +461,7 @@ async def test_error_in_a_large_form_is_reported_before_its_end(client: Client, 
         await forever()
         yield b""
 
-    response, text, _ = await asyncio.wait_for(send(client, endless()), 10)
+    response, text, _ = await asyncio.wait_for(send(client, endless()), 60)
     assert (response.status, json.loads(text)["error"]["param"]) == (400, "prompt")
 
 
