@@ -69,33 +69,42 @@ class Kennel:
         self.watchdog.close()
         self.overload.close()
 
+    async def stall_by(self, hold: Callable[[], None], where: str) -> Stall:
+        """What is reported of `hold`, which holds the loop in the function `where`.
+
+        A pause of the whole process meanwhile is reported instead: then it is held again.
+        """
+        for _ in range(10):
+            self.stalls.clear()
+            hold()
+            await until(lambda: self.stalls)
+            if not self.stalls[0].location.endswith("whole process"):
+                break
+        [stall] = [stall for stall in self.stalls if stall.location.endswith(f"in {where}")]
+        return stall
+
 
 @pytest.mark.parametrize("way", ["hold", "spin"])
 async def test_a_provider_that_holds_the_loop_is_named_with_file_and_line(blocker: Any, way: str) -> None:
     async with Kennel() as kennel:
-        getattr(blocker, way)(STALLED + 0.3)
-        await until(lambda: kennel.stalls)
-    [stall] = kennel.stalls
+        stall = await kennel.stall_by(lambda: getattr(blocker, way)(STALLED + 0.3), way)
     assert stall.package == "blocker_package"
     assert stall.location.startswith("inner.py:")
-    assert stall.location.endswith(f"in {way}")
     assert "/" not in stall.location
     assert STALLED + 0.2 < stall.seconds < STALLED + 3
 
 
 async def test_stall_outside_of_providers_has_no_provider_name() -> None:
     async with Kennel() as kennel:
-        loop_is_held_for(STALLED + 0.3)
-        await until(lambda: kennel.stalls)
-    assert kennel.stalls[0].package == ""
-    assert kennel.stalls[0].location.endswith("in loop_is_held_for")
+        stall = await kennel.stall_by(lambda: loop_is_held_for(STALLED + 0.3), "loop_is_held_for")
+    assert stall.package == ""
 
 
 async def test_event_loop_that_runs_is_not_reported() -> None:
     async with Kennel() as kennel:
         started = kennel.overload.last_check
         await until(lambda: kennel.overload.last_check > started + 2 * STALLED)
-    assert kennel.stalls == []
+    assert [stall for stall in kennel.stalls if not stall.location.endswith("whole process")] == []
 
 
 async def test_a_provider_that_keeps_holding_the_loop_is_quarantined(
@@ -170,10 +179,8 @@ async def test_provider_that_holds_the_loop_is_named_among_two_with_the_same_cod
     async with Kennel() as kennel:
         kennel.watchdog.packages = {"blocker_package": ["one", "other"]}
         kennel.watchdog.instances = {id(one): "one", id(other): "other"}
-        other.serve(STALLED + 0.3)
-        await until(lambda: kennel.stalls)
-    assert kennel.stalls[0].provider == "other"
-    assert kennel.stalls[0].location.endswith("in hold")
+        stall = await kennel.stall_by(lambda: other.serve(STALLED + 0.3), "hold")
+    assert stall.provider == "other"
 
 
 async def test_stall_of_one_provider_is_not_counted_for_others(gateway: Gateway) -> None:
