@@ -43,7 +43,9 @@ def filled_once(upgrade: Upgrade) -> Callable[[Engine, DatabaseAddress], None]:
             migrate(engine, address)
             return
         with held(lock_of(engine, address.file, "migration"), within=engines.MIGRATE_WITHIN):
-            is_filled = bool(contents) and not address.file.stat().st_size
+            # Another process may have migrated it: then all of it is in the write-ahead log, beside an empty file.
+            log = address.file.with_name(f"{address.file.name}-wal")
+            is_filled = bool(contents) and not address.file.stat().st_size and not log.exists()
             if is_filled:
                 _fill(address.file, contents[0])
         if not is_filled:

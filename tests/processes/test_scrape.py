@@ -24,7 +24,8 @@ async def test_counters_are_there_before_anything_has_happened_and_documented_ex
     gateway = await yard.serve()
 
     async def complete() -> bool:
-        return (await gateway.metrics()).get("gateway_database_up") == 1
+        metrics = await gateway.metrics()
+        return metrics.get("gateway_database_up") == 1 and "gateway_models_unavailable{model=quick}" in metrics
 
     await until(complete)
     metrics = await gateway.metrics()
