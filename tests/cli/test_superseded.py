@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ from gateway.ledger import Journal, Ledger
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.superseded import is_marked
 from gateway.store import Store
+from tests.chaos.proxy import ChaosProxy
 from tests.cli.conftest import Terminal, on_store
 from tests.cli.test_backup import deployment, more_calls, new_id, taking_over
 from tests.cli.test_history_commands import acme, import_all
 from tests.ledger.records import record_of
+from tests.polling import until
 from tests.world import World
 
 __all__ = ["acme", "deployment"]
@@ -283,18 +285,37 @@ def test_killed_command_is_repeated_beside_another_one_and_each_line_is_booked_o
     put_back(deployment, valkey, folder)
     begun = on_store(valkey, lines_in_store)
 
-    def start() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "gateway", "superseded", "book", "--all", "--json"]
-        return subprocess.Popen(command, env={**os.environ, **deployment.environment}, stdout=subprocess.PIPE)
+    command = [sys.executable, "-m", "gateway", "superseded", "book", "--all", "--json"]
 
-    first = start()
-    deadline = time.monotonic() + 60
-    while on_store(valkey, lines_in_store) <= begun + 20:
-        assert time.monotonic() < deadline and first.poll() is None
-    first.kill()
-    first.communicate()
-    booked = on_store(valkey, lines_in_store) - begun
-    others = [start() for _ in range(2)]
+    async def kill_amid(store: Store) -> int:
+        """Kill the first command once it has booked something, and return how many lines it has booked.
+
+        Each reply of the store takes time, and it takes it in this process: a pause of this process does not let the
+        command book the rest. A reply answers at most 50 bookings.
+        """
+        async with ChaosProxy(valkey) as proxy:
+            proxy.delay = 0.2
+            config = deployment.config.with_name("slow.toml")
+            config.write_text(
+                deployment.config.read_text().replace(f"unix://{valkey}", f"redis://127.0.0.1:{proxy.port}")
+            )
+            environment = {**os.environ, "GATEWAY_CONFIG": str(config)}
+            first = await asyncio.create_subprocess_exec(*command, env=environment, stdout=subprocess.DEVNULL)
+
+            async def has_booked() -> bool:
+                assert first.returncode is None
+                return await lines_in_store(store) > begun + 20
+
+            await until(has_booked)
+            first.kill()
+            await first.wait()
+        return await lines_in_store(store) - begun
+
+    booked = on_store(valkey, kill_amid)
+    others = [
+        subprocess.Popen(command, env={**os.environ, **deployment.environment}, stdout=subprocess.PIPE)
+        for _ in range(2)
+    ]
     assert [json.loads(one.communicate()[0])["left"] for one in others] == [0, 0]
     assert 20 < booked < 599
     assert balance(deployment) == expected
