@@ -70,11 +70,11 @@ async def until_still(read: Callable[[], T]) -> T:
 
 
 @asynccontextmanager
-async def at_once(*, within: float = 0.25) -> AsyncIterator[None]:
-    """The block ends within so many seconds of the event loop's time; else AssertionError.
+async def loop_clock() -> AsyncIterator[Callable[[], float]]:
+    """A clock that tells the seconds of the event loop's time since the block began.
 
-    A task counts them in steps of `LOOK_EVERY`. Time in which the loop has no processor does not count, so the bound
-    holds on a busy machine.
+    A task counts them in steps of `LOOK_EVERY`. Time in which the loop has no processor does not count, so a bound on
+    this time holds on a busy machine.
     """
     looks = 0
 
@@ -86,10 +86,18 @@ async def at_once(*, within: float = 0.25) -> AsyncIterator[None]:
 
     counting = asyncio.create_task(count())
     try:
-        yield
+        yield lambda: looks * LOOK_EVERY
     finally:
         counting.cancel()
-    assert looks * LOOK_EVERY <= within, f"it took {looks * LOOK_EVERY:.3f} s of the loop, and not {within}"
+
+
+@asynccontextmanager
+async def at_once(*, within: float = 0.25) -> AsyncIterator[None]:
+    """The block ends within so many seconds of the event loop's time, see `loop_clock`; else AssertionError."""
+    async with loop_clock() as elapsed:
+        yield
+        took = elapsed()
+    assert took <= within, f"it took {took:.3f} s of the loop, and not {within}"
 
 
 async def turns(count: int = 10) -> None:

@@ -21,7 +21,7 @@ from gateway.cli import cli
 from gateway.config.loader import DEMO_FOLDER, DEMO_PORTS_VARIABLE
 from gateway.testing.ports import free_ports
 from gateway.testing.running import START_WITHIN
-from tests.polling import until
+from tests.polling import ENDS_WITHIN, until
 
 LAST_WORDS = "and run: gateway serve"
 
@@ -64,7 +64,7 @@ class Demo:
             yield printed.read_text()
         finally:
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(ENDS_WITHIN) == 0
 
     @property
     def _options(self) -> dict[str, Any]:
