@@ -33,9 +33,13 @@ def fill_people(database: Database, size: Size) -> None:
 
 
 def _user(id_: str) -> dict[str, Any]:
-    email = f"{id_.removeprefix('usr_')}@example.com"
+    email = _email(id_)
     proved = {"proved_at": MADE_AT, "proved_by": "mail"}
     return {"id": id_, "email": email, "name": "", "role": "none", "created_at": MADE_AT, **proved}
+
+
+def _email(id_: str) -> str:
+    return f"{id_.removeprefix('usr_')}@example.com"
 
 
 def _memberships(size: Size) -> Iterator[dict[str, Any]]:
@@ -48,7 +52,8 @@ def _memberships(size: Size) -> Iterator[dict[str, Any]]:
 
 
 def _membership(user: str, account: str, role: str) -> dict[str, Any]:
-    return {"user_id": user, "account": account, "role": role, "created_at": MADE_AT, "given_by": "site"}
+    row = {"user_id": user, "email": _email(user), "account": account, "role": role}
+    return row | {"created_at": MADE_AT, "given_by": "site"}
 
 
 def _insert(connection: Connection, table: sa.Table, rows: Iterable[dict[str, Any]]) -> None:

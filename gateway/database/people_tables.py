@@ -51,6 +51,8 @@ users = sa.Table(
     sa.Column("proved_by", sa.Text, nullable=False, server_default=""),
     sa.Column("address_set_by", sa.Text, nullable=False, server_default=""),
     sa.UniqueConstraint("email", name="users_email"),
+    sa.Index("users_role", "role", "id"),
+    sa.Index("users_id_email", "id", "email", unique=True),  # `memberships` refers to both
 )
 
 #: A user of an OIDC provider. `granted` is a JSON object: what the provider's claims gave, see `people.grants`.
@@ -70,7 +72,8 @@ identities = sa.Table(
     sa.Index("identities_user_issuer", "user_id", "issuer", unique=True),
 )
 
-#: `role` is owner or member. `given_by`: who gave it, see `people.role_rights.GivenBy`; empty in older rows.
+#: `role` is owner or member. `email` is that of the user and follows it: members are read in its order.
+#: `given_by`: who gave it, see `people.role_rights.GivenBy`; empty in older rows.
 memberships = sa.Table(
     "memberships",
     metadata,
@@ -79,8 +82,16 @@ memberships = sa.Table(
     _text("role"),
     _time("created_at"),
     sa.Column("given_by", sa.Text, nullable=False, server_default=""),
+    _text("email"),
     sa.PrimaryKeyConstraint("user_id", "account"),
-    sa.Index("memberships_account", "account"),
+    sa.ForeignKeyConstraint(
+        ["user_id", "email"],
+        ["users.id", "users.email"],
+        name="memberships_email",
+        onupdate="CASCADE",
+        ondelete="CASCADE",
+    ),
+    sa.Index("memberships_account", "account", "email"),
 )
 
 #: To an account with a role there, or to the site with `site_role`; the other columns of the two are empty.

@@ -12,7 +12,7 @@ from gateway.admin.actor import ROLE_RANKS, Actor, ActorKind
 from gateway.admin.audit_trail import record
 from gateway.admin.current_rights import issuer_of, require_current
 from gateway.admin.times import now
-from gateway.admin.user_rows import User, lock_user, user_by_id, user_of
+from gateway.admin.user_rows import Roles, User, lock_user, user_by_id, user_of
 from gateway.database.people_tables import invitations, users
 from gateway.errors import Forbidden, InvalidLink, InvalidValue, NotFound, SignInToAccept
 from gateway.people.entry_rights import maker_leads_into
@@ -130,10 +130,11 @@ def use_invitations_of(connection: Connection, user: User, address: str) -> None
 
 def open_to(connection: Connection, user_id: str) -> list[Invitation]:
     """The invitations to accounts that a user may accept without their links: the address of the user is proved."""
-    user = user_by_id(connection, user_id)
+    user = user_by_id(connection, user_id, Roles())
     if not user.is_proved or user.disabled is not None:
         return []
     found = accounts_invited_to(connection, user.email)
+    user = user_by_id(connection, user_id, Roles({one.account for one in found}))
     return [one for one in found if ROLE_RANKS[one.role] > ROLE_RANKS[user.accounts.get(one.account, "none")]]
 
 

@@ -30,6 +30,7 @@ def require_entry(connection: Connection, actor: Actor, user: User) -> None:
     Owners may give access to no member of an account. As a user who has signed in, called or been a member, one gets
     what is stored of the person: it needs what the export needs.
     """
+    assert user.has_all_accounts, "a role that is not known is not checked"
     if actor.is_operator:
         return
     if user.role != "none":

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from sqlalchemy.engine import Connection
 
 from gateway.admin.times import from_micros, from_micros_or_none, now, time_text
-from gateway.admin.user_rows import User, user_of
+from gateway.admin.user_rows import Roles, User, user_of
 from gateway.database.people_tables import invitations, sign_ups, users
 from gateway.errors import InvalidLink
 from gateway.people.entry_rights import maker_may_give
@@ -79,7 +79,7 @@ def accounts_invited_to(connection: Connection, email: str) -> list[Invitation]:
     open_ = sa.and_(table.email == email, table.used_at.is_(None), table.expires_at > now())
     query = sa.select(invitations).where(open_, table.site_role.in_(("", "none"))).order_by(table.created_at)
     found = [invitation_of(row) for row in connection.execute(query)]
-    user = user_of(connection, users.c.email == email)
+    user = user_of(connection, users.c.email == email, Roles({one.account for one in found}))
     return [one for one in found if _is_still_given(connection, one, user)]
 
 

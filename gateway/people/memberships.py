@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 import sqlalchemy as sa
+from msgspec import Struct
 from sqlalchemy.engine import Connection
 
 from gateway.accounts.accounts import Directory
 from gateway.admin.actor import ACCOUNT_ROLES, ROLE_RANKS, AccountRole, Actor
 from gateway.admin.audit_trail import record
-from gateway.admin.granted import entered_by, forget_granted, given_by
+from gateway.admin.current_rights import issuer_of
+from gateway.admin.granted import entered_by, forget_granted, given_by, granted_to
 from gateway.admin.pages import MOST, READ_AT_MOST
 from gateway.admin.rights import is_member, manages_members, reads_members
 from gateway.admin.times import now
 from gateway.admin.transactions import Transactions, as_current
-from gateway.admin.user_rows import User, lock_user, named, require_address, user_by_id, users_of
+from gateway.admin.user_rows import Roles, User, lock_user, named, require_address, user_by_id, users_of
 from gateway.database.people_tables import memberships, users
 from gateway.errors import AddressNotProved, Forbidden, InvalidValue, NotFound
 from gateway.people.made_by import end_invitations
@@ -33,6 +35,13 @@ from gateway.people.role_rights import (
     require_role,
     take_from_claims,
 )
+
+
+class OwnRole(Struct, frozen=True):
+    """An account of a user, with the role that counts in the session; "" for none, where claims of others give it."""
+
+    account: str
+    role: str
 
 
 class Memberships:
@@ -59,12 +68,26 @@ class Memberships:
         """
         if not reads_members(actor, account):
             raise Forbidden("This needs the scope 'read' or 'users', or an owner of the account")
-        query = sa.select(users).join(memberships).where(memberships.c.account == account, users.c.email > after)
+        member = memberships.c
+        query = sa.select(users).join(memberships, member.user_id == users.c.id)
+        query = query.where(member.account == account, member.email > after)
         if containing:
             query = query.where(named(containing))
         if ids is not None:
-            query = query.where(users.c.id.in_(ids))
-        return await self._transactions.read(users_of, query.order_by(users.c.email).limit(min(limit, READ_AT_MOST)))
+            query = query.where(member.user_id.in_(ids))
+        query = query.order_by(member.email).limit(min(limit, READ_AT_MOST))
+        return await self._transactions.read(users_of, query, roles=Roles([account]))
+
+    async def own(self, actor: Actor, *, after: str = "", beginning: str = "", limit: int = MOST) -> Sequence[OwnRole]:
+        """The accounts of a user who is signed in by name, those behind the name `after`; at most `READ_AT_MOST`.
+
+        Their names begin with `beginning`.
+        """
+        return await self._transactions.read(_own, actor, after, beginning, min(limit, READ_AT_MOST))
+
+    async def has_hidden(self, actor: Actor) -> bool:
+        """Whether a user who is signed in has roles that do not count in the session: claims of others give them."""
+        return await self._transactions.read(_has_hidden, actor)
 
     async def set(
         self,
@@ -139,13 +162,30 @@ def put_membership(
     if given_by not in ("claims", "sign-up"):
         take_from_claims(connection, actor, user, account)
     if before == "none":
-        row = {"user_id": user.id, "account": account, "role": role, "created_at": now(), "given_by": given_by}
-        connection.execute(memberships.insert().values(row))
+        row = {"user_id": user.id, "email": user.email, "account": account, "role": role}
+        connection.execute(memberships.insert().values(**row, created_at=now(), given_by=given_by))
     else:
         connection.execute(memberships.update().where(*_one(user.id, account)).values(role=role))
         note_giver(connection, user.id, account, given_by)
         end_invitations(connection, user.id, account)
     _record(connection, actor, user.id, account, before, role)
+
+
+def _own(connection: Connection, actor: Actor, after: str, beginning: str, limit: int) -> list[OwnRole]:
+    table = memberships.c
+    query = sa.select(table.account).where(table.user_id == actor.id, table.account > after)
+    if beginning:
+        query = query.where(table.account.startswith(beginning, autoescape=True))
+    names = connection.scalars(query.order_by(table.account).limit(limit)).all()
+    user = entered_by(connection, user_by_id(connection, actor.id, Roles(names)), issuer_of(connection, actor))
+    return [OwnRole(name, user.accounts.get(name, "")) for name in names]
+
+
+def _has_hidden(connection: Connection, actor: Actor) -> bool:
+    given = {account for one in granted_to(connection, actor.id).values() for account in one.accounts}
+    user = user_by_id(connection, actor.id, Roles(given))
+    counting = entered_by(connection, user, issuer_of(connection, actor))
+    return (user.role, user.accounts) != (counting.role, counting.accounts)
 
 
 def end_membership(connection: Connection, actor: Actor, user: User, account: str) -> None:

@@ -15,7 +15,7 @@ from gateway.admin.audit_trail import record
 from gateway.admin.granted import entered_by
 from gateway.admin.times import MICROSECOND, from_micros, now, time_text, to_micros
 from gateway.admin.transactions import Transactions
-from gateway.admin.user_rows import User, require_power_over, require_reader_of, user_by_id
+from gateway.admin.user_rows import Roles, User, require_power_over, require_reader_of, user_by_id
 from gateway.database.people_tables import audit_events, sessions
 from gateway.errors import NotFound, NotSignedIn, SignInLimited
 from gateway.people.random_ids import new_id, new_token, token_hash
@@ -75,9 +75,12 @@ class Sessions:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    async def authenticate(self, token: str, *, address: str = "") -> SignedIn:
-        """The user of a session's token; NotSignedIn if it ended, expired or was not used for 7 days."""
-        found = await self._transactions.read(_find, token)
+    async def authenticate(self, token: str, *, address: str = "", roles: Roles | None = None) -> SignedIn:
+        """The user of a session's token, with these memberships or all.
+
+        NotSignedIn if the session ended, expired or was not used for 7 days.
+        """
+        found = await self._transactions.read(_find, token, roles)
         if found is None:
             raise NotSignedIn
         session, user = found
@@ -162,13 +165,13 @@ _BY_HASH = sa.select(sessions).where(  # made once: it is asked for each page
 )
 
 
-def _find(connection: Connection, token: str) -> tuple[UserSession, User] | None:
+def _find(connection: Connection, token: str, roles: Roles | None) -> tuple[UserSession, User] | None:
     at = now()
     values = {"hash": token_hash(token), "expires_after": at, "seen_after": at - IDLE}
     row = connection.execute(_BY_HASH, values).one_or_none()
     if row is None:
         return None
-    user = entered_by(connection, user_by_id(connection, row.user_id), row.issuer)
+    user = entered_by(connection, user_by_id(connection, row.user_id, roles), row.issuer)
     return None if user.disabled is not None else (_session(row), user)
 
 

@@ -50,7 +50,7 @@ def add_user(connection: Connection, actor: Actor) -> None:
     row = {"id": actor.id, "email": "test@example.com", "name": "", "role": role, "created_at": 0}
     connection.execute(users.insert().values(row))
     for account, role_there in actor.memberships.items():
-        member = {"user_id": actor.id, "account": account, "role": role_there, "created_at": 0}
+        member = {"user_id": actor.id, "email": row["email"], "account": account, "role": role_there, "created_at": 0}
         connection.execute(memberships.insert().values(member))
 
 

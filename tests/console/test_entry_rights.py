@@ -190,7 +190,7 @@ async def test_invitation_and_link_work_only_with_the_rights_that_their_maker_ha
         def change(connection: Any) -> None:
             for statement in (
                 "UPDATE memberships SET role = 'member'",
-                f"INSERT INTO memberships VALUES ('{bob.id}', 'acme', 'owner', 1, 'site')",
+                f"INSERT INTO memberships VALUES ('{bob.id}', 'acme', 'owner', 1, 'site', '{bob.email}')",
             ):
                 connection.exec_driver_sql(statement)
 

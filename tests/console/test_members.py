@@ -101,7 +101,10 @@ async def test_names_beside_keys_are_those_of_members_behind_the_first_thousand(
         people = [
             {"id": f"usr_{n}", "email": f"m{n}@x.com", "name": "", "role": "none", "created_at": 0} for n in numbers
         ]
-        roles = [{"user_id": f"usr_{n}", "account": "acme", "role": "member", "created_at": 0} for n in numbers]
+        roles = [
+            {"user_id": f"usr_{n}", "email": f"m{n}@x.com", "account": "acme", "role": "member", "created_at": 0}
+            for n in numbers
+        ]
         with (await c.services.database()).writing() as connection:
             connection.execute(users.insert(), people)
             connection.execute(memberships.insert(), roles)

@@ -13,7 +13,7 @@ from gateway.database.engine import Database
 from gateway.database.people_tables import memberships, users
 from gateway.database.tables import ROLLUPS, call_addresses, key_addresses
 from tests.database.test_reports_migration import drop_time_columns
-from tests.database.test_sign_up_migration import drop_sessions, restore_sign_ups
+from tests.database.test_sign_up_migration import as_0135, restore_sign_ups
 from tests.databases import database_address
 
 __all__ = ["database_address"]
@@ -39,6 +39,7 @@ def add(connection: Connection, name: str, rule: str, role: str = "none") -> Non
 def test_users_of_before_are_proved_where_mail_or_a_provider_proved_them(database_address: DatabaseAddress) -> None:
     database = Database.open(database_address)
     with database.writing() as connection:  # as version 0090 had left it
+        as_0135(connection)
         for table, columns in NEW_COLUMNS.items():
             for column in columns:
                 connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
@@ -47,7 +48,6 @@ def test_users_of_before_are_proved_where_mail_or_a_provider_proved_them(databas
         drop_time_columns(connection, *ROLLUPS)
         for later in (call_addresses, key_addresses):
             later.drop(connection)
-        drop_sessions(connection)
         restore_sign_ups(connection)
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0090'")
         add(connection, "mail", "sign-up")
@@ -57,7 +57,7 @@ def test_users_of_before_are_proved_where_mail_or_a_provider_proved_them(databas
         add(connection, "moved", "sign-up")
         add(connection, "named", "sign-up")
         row = {"user_id": "usr_owner", "account": "acme", "role": "owner", "created_at": 7}
-        connection.execute(memberships.insert().values(row))
+        connection.execute(sa.insert(sa.table("memberships", *map(sa.column, row))).values(row))
         root = command_line("root")
         record(connection, root, "users.edit", "user:usr_moved", after={"personal": ["email"]})
         record(connection, root, "users.edit", "user:usr_named", after={"personal": ["name"]})
@@ -66,7 +66,7 @@ def test_users_of_before_are_proved_where_mail_or_a_provider_proved_them(databas
     with database.reading() as connection:
         wanted = users.c.id, users.c.proved_by, users.c.proved_at, users.c.role
         found = connection.execute(sa.select(*wanted)).all()
-        members = connection.execute(sa.select(memberships.c.user_id, memberships.c.role)).all()
+        members = connection.execute(sa.select(memberships.c.user_id, memberships.c.email, memberships.c.role)).all()
     database.close()
     assert {row.id[4:]: (row.proved_by, row.proved_at) for row in found} == {
         "mail": ("mail", 7),
@@ -76,4 +76,6 @@ def test_users_of_before_are_proved_where_mail_or_a_provider_proved_them(databas
         "owner": ("", None),
         "moved": ("", None),
     }
-    assert {row.id: row.role for row in found}["usr_operator"] == "operator" and members == [("usr_owner", "owner")]
+    assert {row.id: row.role for row in found}["usr_operator"] == "operator" and members == [
+        ("usr_owner", "owner@x.com", "owner")
+    ]

@@ -17,6 +17,7 @@ from gateway.database.tables import (
     usage_monthly,
     usage_site_hourly,
 )
+from tests.database.test_sign_up_migration import AFTER_0135
 from tests.databases import database_address
 from tests.history.made_lines import Account
 
@@ -26,8 +27,7 @@ NEW = (usage_monthly, usage_site_hourly)
 TIME_COLUMNS = (*DURATION_CELLS, *FIRST_TOKEN_CELLS, *MAXIMA)  # of 0120
 #: Undoes the migrations after this one.
 LATER = (
-    "DROP INDEX ledger_lines_session",
-    "ALTER TABLE ledger_lines DROP COLUMN session",
+    *AFTER_0135,
     "DROP TABLE sign_ups",
     "ALTER TABLE sessions DROP COLUMN issuer",
     "ALTER TABLE sign_in_links DROP COLUMN arrival",

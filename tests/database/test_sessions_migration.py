@@ -5,7 +5,7 @@ from __future__ import annotations
 from gateway.database.address import DatabaseAddress
 from gateway.database.engine import Database
 from gateway.history.call_pages import CallFilter, read_calls
-from tests.database.test_sign_up_migration import drop_sessions
+from tests.database.test_sign_up_migration import as_0135
 from tests.databases import database_address
 from tests.history.made_lines import Account
 
@@ -18,7 +18,7 @@ def test_lines_of_before_have_no_session_and_later_ones_are_found_by_theirs(data
     account.call("2026-10-01T10:00", 5)
     account.flush()
     with database.writing() as connection:  # as version 0135 had left it
-        drop_sessions(connection)
+        as_0135(connection)
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0135'")
     database.close()
     database = Database.open(database_address)

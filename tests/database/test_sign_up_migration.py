@@ -28,10 +28,24 @@ def restore_sign_ups(connection: Connection) -> None:
         connection.exec_driver_sql(f"CREATE INDEX {name} ON sign_ups ({of})")
 
 
-def drop_sessions(connection: Connection) -> None:
-    """Remove the sessions of calls, which 0140 added."""
-    connection.exec_driver_sql("DROP INDEX ledger_lines_session")
-    connection.exec_driver_sql("ALTER TABLE ledger_lines DROP COLUMN session")
+#: Undoes 0140 and later migrations; the table of the memberships must be empty.
+AFTER_0135 = (
+    "DROP TABLE memberships",
+    "DROP INDEX users_id_email",
+    "CREATE TABLE memberships (user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE, account TEXT NOT NULL, "
+    "role TEXT NOT NULL, created_at BIGINT NOT NULL, given_by TEXT NOT NULL DEFAULT '', "
+    "PRIMARY KEY (user_id, account))",
+    "CREATE INDEX memberships_account ON memberships (account)",
+    "DROP INDEX users_role",
+    "DROP INDEX ledger_lines_session",
+    "ALTER TABLE ledger_lines DROP COLUMN session",
+)
+
+
+def as_0135(connection: Connection) -> None:
+    """Make the tables of version 0135."""
+    for statement in AFTER_0135:
+        connection.exec_driver_sql(statement)
 
 
 def test_links_to_sign_up_of_before_stay_and_their_addresses_get_further_ones(
@@ -39,7 +53,7 @@ def test_links_to_sign_up_of_before_stay_and_their_addresses_get_further_ones(
 ) -> None:
     database = Database.open(database_address)
     with database.writing() as connection:  # as version 0134 had left it
-        drop_sessions(connection)
+        as_0135(connection)
         restore_sign_ups(connection)
         connection.execute(sign_ups.insert(), [row(1, "ann@example.com"), row(2, "bob@example.com")])
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0134'")

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from gateway.database.address import DatabaseAddress
 from gateway.database.engine import Database
 from gateway.database.people_tables import identities, users
-from tests.database.test_sign_up_migration import drop_sessions, restore_sign_ups
+from tests.database.test_sign_up_migration import as_0135, restore_sign_ups
 from tests.databases import database_address
 
 __all__ = ["database_address"]
@@ -29,6 +29,7 @@ def test_connections_of_before_are_verified_where_the_provider_has_proved_the_ad
 ) -> None:
     database = Database.open(database_address)
     with database.writing() as connection:  # as version 0130 had left it
+        as_0135(connection)
         for table, column in (
             ("identities", "verified_at"),
             ("invitations", "maker_issuer"),
@@ -38,7 +39,6 @@ def test_connections_of_before_are_verified_where_the_provider_has_proved_the_ad
             ("users", "address_set_by"),
         ):
             connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
-        drop_sessions(connection)
         restore_sign_ups(connection)
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0130'")
         for name, (proof, times) in OF_BEFORE.items():
