@@ -13,7 +13,7 @@ from gateway.console.paths import path_with
 from gateway.console.replies import Redirect
 from gateway.console.route import PageRoute, PageRouter
 from gateway.console.visit import Visit
-from gateway.errors import NotFound, NotSignedIn
+from gateway.errors import GatewayError, NotFound, NotSignedIn
 from gateway.web.late_answers import require_same
 from gateway.web.zero_character import refuse_zero
 
@@ -32,8 +32,12 @@ async def admit(router: PageRouter, visit: Visit, query: str) -> Admitted | Redi
 
     `query` is that of the address, for the way back after the sign-in.
     """
-    await visit.identify()
-    route, parameters = router.search(visit.asked.method, visit.asked.path)
+    try:
+        route, parameters = router.search(visit.asked.method, visit.asked.path)
+    except GatewayError:
+        await visit.identify()  # for the page of the error
+        raise
+    await visit.identify(parameters.get("account", ""))
     refuse_zero(visit.asked.query)
     try:
         await _check(visit, route, parameters.get("account", ""))

@@ -10,7 +10,7 @@ from gateway.admin.actor import Actor
 from gateway.console import cookies as names
 from gateway.console.audience import OF_ACCOUNTS, check_audience
 from gateway.console.route import PageRoute
-from gateway.console.visit import Visit
+from gateway.console.visit import MOST_IN_MENU, Visit
 from gateway.errors import GatewayError
 
 
@@ -26,7 +26,8 @@ class Menu(Struct, frozen=True):
     """The links, and the account that they are about; "" for none."""
 
     account: str
-    accounts: list[Item]  # the reader's accounts, to switch to
+    accounts: list[Item]  # of the reader, to switch to: the first ones
+    has_more: bool  # accounts
     of_account: list[Item]
     of_site: list[Item]
 
@@ -40,9 +41,11 @@ def menu_of(visit: Visit, routes: Sequence[PageRoute]) -> Menu:
     here = _here(visit, of_account, account)
     target = here.path if here is not None else of_account[0].path if of_account else "/"
     known = sorted(visit.user.accounts) if visit.user is not None else []
+    offered = known[:MOST_IN_MENU]
     return Menu(
         account=account,
-        accounts=[Item(name, target.format(account=name), name == account) for name in known],
+        accounts=[Item(name, target.format(account=name), name == account) for name in offered],
+        has_more=len(known) > len(offered),
         of_account=_items(visit, of_account, actor, account) if account else [],
         of_site=_items(visit, [route for route in shown if route.audience not in OF_ACCOUNTS], actor, ""),
     )

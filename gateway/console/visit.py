@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gateway.admin.actor import Actor
 from gateway.admin.store_services import StoreServices
-from gateway.admin.user_rows import User
+from gateway.admin.user_rows import Roles, User
 from gateway.config.settings import Settings
 from gateway.console import cookies as names
 from gateway.console.cookies import Cookies, read_flash, write_flash
@@ -24,6 +24,7 @@ from gateway.people.sign_in import Client
 from gateway.services.services import AdminServices
 
 MAX_FIELD = 20_000  # characters of one field
+MOST_IN_MENU = 50  # accounts to switch to; the page of all accounts has the others
 RECENT = timedelta(minutes=15)  # since the sign-in of a person without a password
 
 
@@ -62,6 +63,7 @@ class Visit:
         self.user: User | None = None  # who is signed in
         self.session: UserSession | None = None
         self._actor: Actor | None = None
+        self._named: set[str] = set()  # accounts whose roles are read
         self._notes: list[str] = []
 
     @property
@@ -80,14 +82,17 @@ class Visit:
 
     # Who ------------------------------------------------------------------------------------------------------------
 
-    async def identify(self) -> None:
-        """Find out who is signed in now."""
+    async def identify(self, account: str = "") -> None:
+        """Find out who is signed in now, with their roles in the account of the path and in others for the menu."""
+        self._named |= {name for name in (account, self.cookies.get(names.ACCOUNT)) if name}
         self.user, self.session, self._actor = None, None, None
         token = self.cookies.get(names.SESSION)
         if not token:
             return
         try:
-            found = await (await self.people()).sessions.authenticate(token, address=self.asked.address)
+            found = await (await self.people()).sessions.authenticate(
+                token, address=self.asked.address, roles=Roles(sorted(self._named), first=MOST_IN_MENU + 1)
+            )
         except NotSignedIn:
             self.cookies.delete(names.SESSION)
             return

@@ -13,6 +13,7 @@ from tests.console.samples import Sample, Samples, browser_of
 #: A route that is not here, or has another audience, is an error: somebody has to decide who may open it.
 AUDIENCES: dict[str, Audience] = {
     "GET /": "signed_in",
+    "GET /accounts": "signed_in",
     "GET /sign-in": "public",
     "POST /sign-in": "public",
     "GET /sign-in/code": "public",

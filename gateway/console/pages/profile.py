@@ -11,7 +11,7 @@ from gateway.console.pages.oidc import leave_for
 from gateway.console.pages.sign_in import repeated_password
 from gateway.console.replies import Redirect, Reply, View
 from gateway.console.route import PageRoute
-from gateway.console.visit import Visit
+from gateway.console.visit import MOST_IN_MENU, Visit
 from gateway.errors import NotFound, SignInFailed
 from gateway.people.second_factor import NewSecret
 from gateway.web.request_limits import EXPORTS
@@ -23,10 +23,12 @@ SECOND_FACTOR = "/profile/second-factor"
 async def show(visit: Visit) -> Reply:
     people = await visit.people()
     providers = people.oidc.providers
-    everywhere = await people.users.show(visit.actor, visit.person.id)
+    accounts = sorted(visit.person.accounts.items())
     values = {
         "user": visit.person,
-        "has_more": (everywhere.role, everywhere.accounts) != (visit.person.role, visit.person.accounts),
+        "accounts": accounts[:MOST_IN_MENU],
+        "has_other_accounts": len(accounts) > MOST_IN_MENU,
+        "has_hidden_roles": await people.memberships.has_hidden(visit.actor),
         "sessions": await people.sessions.list(visit.actor, visit.person.id),
         "current": visit.session,
         "identities": await people.identities.list(visit.actor, visit.person.id),
