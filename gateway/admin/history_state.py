@@ -1,4 +1,4 @@
-"""How far the database is behind the store, and which accounts cannot be imported; every account is compared now."""
+"""How far the database is behind the store, and which accounts cannot be imported; the accounts are compared now."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.admin.actor import Actor
+from gateway.admin.pages import MOST, page_of
 from gateway.admin.times import time_text
 from gateway.database.engine import Database
 from gateway.errors import GatewayError
@@ -19,8 +20,7 @@ from gateway.history.new_lines import Blocked, Forked, read_new_lines
 from gateway.history.sql_thread import SqlThread
 from gateway.history.trim_pause import is_paused
 from gateway.ledger.gather_all import batches, gather_bounded
-from gateway.ledger.listing.names import ACCOUNTS
-from gateway.ledger.paging import scan_set
+from gateway.ledger.listing.names import ACCOUNTS, account_names
 from gateway.store.links import Links, slot
 
 AT_ONCE = 500  # accounts read at the same time
@@ -43,7 +43,7 @@ class BlockedAccount(Struct, frozen=True):
 
 
 class HistoryState(Struct, frozen=True, kw_only=True):
-    """The comparison of the store with the database."""
+    """The comparison of the store with the database, for some accounts or all."""
 
     attached: bool  # whether the store has its history in this database
     trimming_paused: bool  # a backup runs
@@ -54,10 +54,12 @@ class HistoryState(Struct, frozen=True, kw_only=True):
     unreadable: int  # accounts whose server is away
     behind: list[Behind]  # most lines first
     blocked: list[BlockedAccount]
+    last: str = ""  # the last account, if others follow
 
     def json_form(self) -> dict[str, Any]:
         """The JSON document of `gateway history state`."""
         form: dict[str, Any] = msgspec.to_builtins(self)
+        del form["last"]
         return form | {"oldest_missing": time_text(self.oldest_missing)}
 
 
@@ -68,10 +70,15 @@ class _Problem(Struct):
     blocked: str = ""
 
 
-async def read_history_state(actor: Actor, links: Links, database: Database, sql: SqlThread) -> HistoryState:
-    """Compare all accounts; needs the scope `config` or `read` for the site. StoreUnavailable, DatabaseUnavailable."""
+async def read_history_state(
+    actor: Actor, links: Links, database: Database, sql: SqlThread, *, after: str = "", limit: int = MOST
+) -> HistoryState:
+    """Compare at most `limit` accounts by name, those behind the name `after`.
+
+    It needs the scope `config` or `read` for the site. StoreUnavailable, DatabaseUnavailable.
+    """
     actor.require_read("config")
-    names = sorted(await scan_set(links.link(ACCOUNTS), ACCOUNTS))
+    names, last = page_of(await account_names(links).page(after=after, limit=limit + 1), limit)
     missing, states, unreadable = dict[str, int](), dict[str, ImportState](), 0
     for page in batches(names, AT_ONCE):
         ends = await gather_bounded(_end(links, name) for name in page)
@@ -102,7 +109,22 @@ async def read_history_state(actor: Actor, links: Links, database: Database, sql
             for name, problem in zip(listed, problems, strict=True)
             if problem.blocked
         ],
+        last=last or "",
     )
+
+
+def all_pages(forms: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The document of all accounts, of those of their pages; at least one."""
+    times = [form["oldest_missing"] for form in forms if form["oldest_missing"] is not None]
+    behind = [row for form in forms for row in form["behind"]]
+    return {
+        **forms[-1],
+        **{name: sum(form[name] for form in forms) for name in ("accounts", "missing_lines", "unreadable")},
+        "oldest_missing": min(times, default=None),
+        "lag_seconds": max(form["lag_seconds"] for form in forms),
+        "behind": sorted(behind, key=lambda row: (-row["lines"], row["account"]))[:LISTED],
+        "blocked": [row for form in forms for row in form["blocked"]],
+    }
 
 
 async def _end(links: Links, account: str) -> tuple[int, int] | None:

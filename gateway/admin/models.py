@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -56,31 +57,40 @@ def _target_form(name: str, target: TargetSettings) -> dict[str, Any]:
     return form
 
 
-def health_forms(settings: Settings, events: list[CircuitEvent], now: float) -> list[dict[str, Any]]:
+def health_forms(
+    settings: Settings, events: Iterable[CircuitEvent], now: float, *, first: str = ""
+) -> Iterator[dict[str, Any]]:
     """Each target of each model with each credential: `ok`, `open` until a moment, or `due` for a probe.
 
-    Credentials are counted from 1.
+    In the order of the models' names, from `first` on. Credentials are counted from 1.
     """
-    rows = []
-    for name, model in sorted(settings.models.items()):
-        for provider, upstream in ((target.provider, target.model or name) for target in model.all_targets):
+    longest = _longest_open(events, now)
+    for name in sorted(name for name in settings.models if name >= first):
+        for target in settings.models[name].all_targets:
+            provider, upstream = target.provider, target.model or name
             for credential in range(settings.providers[provider].instances):
-                keys = circuit_keys(provider, credential, upstream)
-                # Of every capability and every machine.
-                open_ones = [item for item in events if structs.replace(item.key, capability="") in keys]
+                keys = circuit_keys(provider, credential, upstream) if longest else ()
+                open_ones = [longest[key] for key in keys if key in longest]
                 found = max(open_ones, key=lambda item: item.left(now), default=None)
-                rows.append(
-                    {
-                        "model": name,
-                        "provider": provider,
-                        "credential": credential + 1,
-                        "upstream_model": upstream,
-                        "state": "ok" if found is None else "open" if found.left(now) > 0 else "due",
-                        "cause": found.cause if found else "",
-                        "until": time_text(datetime.fromtimestamp(found.at + found.seconds, UTC)) if found else "",
-                    }
-                )
-    return rows
+                yield {
+                    "model": name,
+                    "provider": provider,
+                    "credential": credential + 1,
+                    "upstream_model": upstream,
+                    "state": "ok" if found is None else "open" if found.left(now) > 0 else "due",
+                    "cause": found.cause if found else "",
+                    "until": time_text(datetime.fromtimestamp(found.at + found.seconds, UTC)) if found else "",
+                }
+
+
+def _longest_open(events: Iterable[CircuitEvent], now: float) -> dict[CircuitKey, CircuitEvent]:
+    """Of each circuit the event that keeps it open longest, of every capability and every machine."""
+    longest: dict[CircuitKey, CircuitEvent] = {}
+    for event in events:
+        key = structs.replace(event.key, capability="")
+        if key not in longest or event.left(now) > longest[key].left(now):
+            longest[key] = event
+    return longest
 
 
 def circuit_keys(provider: str, credential: int, upstream: str) -> set[CircuitKey]:

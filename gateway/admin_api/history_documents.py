@@ -236,7 +236,7 @@ class Blocked(Struct):
 
 
 class HistoryState(Struct):
-    """How far the database is behind the store."""
+    """How far the database is behind the store, for the accounts of this page."""
 
     attached: Annotated[bool, Meta(description="Whether the store has its history in this database.")]
     trimming_paused: bool
@@ -247,3 +247,4 @@ class HistoryState(Struct):
     unreadable: Annotated[int, Meta(description="Accounts whose server is away.")]
     behind: list[Behind]
     blocked: list[Blocked]
+    next_cursor: Annotated[str | None, Meta(description="Null if no account follows.")]

@@ -142,15 +142,26 @@ def state(settings: Settings, as_json: bool) -> None:
     """How far the database is behind the store, and which accounts cannot be imported; exit status 1 if any cannot."""
 
     async def work(session: StoreSession) -> dict[str, Any]:
-        from gateway.admin.history_state import read_history_state
+        from gateway.admin.history_state import all_pages, read_history_state
         from gateway.history.sql_thread import SqlThread
 
+        forms, last = list[dict[str, Any]](), ""
         with existing_database(settings) as database, closing(SqlThread()) as sql:
-            return (await read_history_state(session.actor, session.store, database, sql)).json_form()
+            while not forms or last:
+                found = await read_history_state(session.actor, session.store, database, sql, after=last)
+                forms, last = [*forms, found.json_form()], found.last
+        return all_pages(forms)
 
     async def there(client: AdminClient) -> dict[str, Any]:
-        found: dict[str, Any] = await client.get("history")
-        return found
+        from gateway.admin.history_state import all_pages
+        from gateway.admin.pages import MOST
+
+        forms, cursor = list[dict[str, Any]](), ""
+        while not forms or cursor:
+            form = await client.get("history", limit=MOST, **({"cursor": cursor} if cursor else {}))
+            cursor = form.pop("next_cursor")
+            forms.append(form)
+        return all_pages(forms)
 
     form = either(lambda: run(settings, work), there)
     if as_json:

@@ -76,10 +76,9 @@ async def _terms(session: StoreSession, account: str) -> PriceTerms:
 def _print_health(settings: Settings, as_json: bool) -> None:
     def here() -> list[dict[str, Any]]:
         events = run(settings, lambda session: read_circuit_events(session.store))
-        return health_forms(settings, events, time.time())
+        return list(health_forms(settings, events, time.time()))
 
     async def there(client: AdminClient) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = (await client.get("models", "health"))["data"]
-        return found
+        return await client.pages("models", "health")
 
     print_rows(HEALTH_COLUMNS, either(here, there), as_json=as_json)

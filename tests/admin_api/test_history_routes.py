@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from gateway.admin.history_state import all_pages
 from gateway.admin.machines import Machine, announce
 from gateway.config.settings import Settings
 from gateway.errors.attempt_answer import AttemptAnswer
@@ -238,6 +239,23 @@ async def test_state_of_the_history_names_missing_lines_and_blocked_accounts(api
         assert (missing, behind) == (3, ["acme", "other"])
         ((account, reason),) = blocked
         assert account == "other" and "has lost lines" in reason
+
+
+async def test_state_of_the_history_comes_in_pages_of_accounts_which_the_command_puts_together(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        for _ in range(2):
+            await a.services.store.accounts.credit("other", UNIT)
+        pages, cursor = list[dict[str, Any]](), ""
+        while not pages or cursor:
+            pages.append(await a.get(f"/history?limit=1&cursor={cursor}"))
+            cursor = pages[-1].pop("next_cursor")
+        assert [(page["accounts"], page["missing_lines"]) for page in pages] == [(1, 1), (1, 3)]
+        found = all_pages(pages)
+        assert (found["accounts"], found["missing_lines"]) == (2, 4)
+        assert [one["account"] for one in found["behind"]] == ["other", "acme"]
+        assert found["oldest_missing"] == pages[0]["oldest_missing"]
+        assert found["lag_seconds"] == max(page["lag_seconds"] for page in pages)
 
 
 async def _state(a: Api) -> tuple[int, list[str], list[tuple[str, str]]]:

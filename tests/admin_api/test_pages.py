@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from gateway.admin_api.table import ROUTES
+from gateway.config.settings import TargetSettings
 from gateway.database.tables import ledger_lines
 from gateway.history.line_row import facts_of, row_of
 from gateway.ledger.line import read_lines
@@ -60,6 +61,20 @@ async def test_pages_have_every_object_once_while_others_are_added(api) -> None:
             rest = await a.pages(f"{path}?limit=3", cursor=first["next_cursor"])
             found = Counter(item[identity] for item in (*first["data"], *rest))
             assert known <= found.keys() and set(found.values()) == {1}, path
+
+
+async def test_states_of_targets_come_in_pages(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        settings = a.services.settings
+        one = settings.models["fake-chat"]
+        targets = tuple(TargetSettings(provider="fake", model=name) for name in ("one", "two"))
+        two = structs.replace(one, provider="", targets=targets)
+        a.services.use(structs.replace(settings, models={"zeta": one, "alpha": two, "beta": two}))
+        every = (await a.get("/models/health"))["data"]
+        assert [form["upstream_model"] for form in every] == ["one", "two", "one", "two", "zeta"]
+        for limit in (1, 2, 3):
+            assert await a.pages(f"/models/health?limit={limit}") == every
 
 
 async def test_cursor_of_another_list_is_refused(api) -> None:

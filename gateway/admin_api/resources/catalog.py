@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 from gateway.admin.machines import read_machines
@@ -18,6 +20,7 @@ from gateway.setup.plugin_reports import plugin_forms
 from gateway.web import request_limits
 from gateway.web.work_threads import CHECKS
 
+_model = itemgetter("model")
 READ = Access(scope="config", reads=True)
 
 
@@ -29,9 +32,15 @@ async def models(call: AdminCall, query: PageQuery) -> dict[str, Any]:
     return page("models", [model_form(name, known[name]) for name in shown], [last] if last else None)
 
 
-async def health(call: AdminCall) -> dict[str, Any]:
+async def health(call: AdminCall, query: PageQuery) -> dict[str, Any]:
+    """The position of a target is its model, and its number among the targets of the model."""
+    model, before = read_cursor("health", query.cursor, tuple[str, int]) or ("", 0)
     events = await read_circuit_events(call.store.store)
-    return page("health", health_forms(call.services.settings, events, time.time()), None)
+    forms = health_forms(call.services.settings, events, time.time(), first=model)
+    numbered = ((name, number, form) for name, of in groupby(forms, _model) for number, form in enumerate(of, 1))
+    left = (one for one in numbered if one[:2] > (model, before))
+    shown, last = page_of(list(islice(left, query.limit + 1)), query.limit)
+    return page("health", [form for *_, form in shown], last[:2] if last else None)
 
 
 async def machines(call: AdminCall) -> dict[str, Any]:
@@ -59,6 +68,7 @@ ROUTES = (
         access=READ,
         summary="List the state of every target, as the workers found it",
         function=health,
+        query=PageQuery,
         answer=Page[documents.TargetHealth],
     ),
     AdminRoute(

@@ -13,6 +13,7 @@ from gateway.admin_api import documents
 from gateway.admin_api.access import Access
 from gateway.admin_api.call import AdminCall
 from gateway.admin_api.history_documents import HistoryState
+from gateway.admin_api.pagination import PageQuery, read_cursor, write_cursor
 from gateway.admin_api.route import AdminRoute
 from gateway.setup.configuration_check import CheckOptions, Findings, check_in_thread
 from gateway.web.request_limits import CHECKS
@@ -45,9 +46,11 @@ async def reload(call: AdminCall, body: Reload) -> dict[str, Any]:
     return await call.services.reload.run(call.actor, call.services.settings, force=body.force)
 
 
-async def history(call: AdminCall) -> dict[str, Any]:
-    database = await call.services.database()
-    return (await read_history_state(call.actor, call.store.store, database, call.services.sql)).json_form()
+async def history(call: AdminCall, query: PageQuery) -> dict[str, Any]:
+    after = read_cursor("history", query.cursor, tuple[str]) or ("",)
+    store, database, sql = call.store.store, await call.services.database(), call.services.sql
+    found = await read_history_state(call.actor, store, database, sql, after=after[0], limit=query.limit)
+    return {**found.json_form(), "next_cursor": write_cursor("history", [found.last]) if found.last else None}
 
 
 ROUTES = (
@@ -74,8 +77,9 @@ ROUTES = (
         method="GET",
         path="/history",
         access=READ,
-        summary="Show how far the database is behind the store, and which accounts cannot be imported",
+        summary="Show how far the database is behind the store, and which of the accounts of a page cannot be imported",
         function=history,
+        query=PageQuery,
         answer=HistoryState,
     ),
 )
