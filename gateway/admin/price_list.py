@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.accounts.accounts import Account
@@ -42,8 +43,16 @@ def permitted_models(settings: Settings, account: Account | None) -> dict[str, M
     }
 
 
-def price_list(settings: Settings, account: Account | None) -> list[dict[str, Any]]:
-    """The models that the account may use, in the form of `gateway models --json`; None: with the list prices.
+def unreadable_prices(account: Account | None) -> list[str]:
+    """The models whose own price cannot be read, by name: `/v1` refuses the calls of them."""
+    stored = account.prices if account is not None else {}
+    return sorted(name for name, form in stored.items() if isinstance(read_own_price(form), UnreadablePrice))
+
+
+def price_list(
+    settings: Settings, account: Account | None, models: Mapping[str, ModelSettings]
+) -> list[dict[str, Any]]:
+    """These models in the form of `gateway models --json`, with what the account pays; None: with the list prices.
 
     A model is `unreadable` and has no price if its own price cannot be read: `/v1` refuses the calls of it then.
     """
@@ -57,7 +66,7 @@ def price_list(settings: Settings, account: Account | None) -> list[dict[str, An
             "shutdown_date": str(model.shutdown_date or ""),
             "listed": model_form(name, model)["price"],
         }
-        for name, model in permitted_models(settings, account).items()
+        for name, model in models.items()
     ]
 
 

@@ -11,6 +11,7 @@ from gateway.accounts.key_settings import AMOUNTS, COUNTS, KEY_SETTINGS, KeyLimi
 from gateway.admin.model_names import known_models
 from gateway.admin.times import day
 from gateway.amounts import format_amount
+from gateway.console.choices import chosen_models
 from gateway.console.elements import amount_text, counted_text, number_text
 from gateway.console.fields import amount_field, count_field
 from gateway.console.visit import Visit
@@ -27,7 +28,7 @@ def key_limits(visit: Visit, key: KeyRecord | None = None) -> tuple[KeyLimits, l
             values[setting.name] = READERS[setting.kind](visit, setting.name, setting.label)
     values["every"] = visit.text("every") or None if values["budget"] is not None else None
     values["expires"] = _expires(visit.text("expires"), key)
-    values["models"] = known_models(visit.settings, visit.texts("models"), also=_stored(key)) or None
+    values["models"] = known_models(visit.settings, chosen_models(visit), also=_stored(key)) or None
     values["endpoints"] = visit.texts("endpoints") or None
     values["addresses"] = visit.text("addresses").replace(",", " ").split() or None
     limits: KeyLimits = {}

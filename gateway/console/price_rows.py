@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from gateway.billing.price import ANY
+from gateway.config.settings import ModelSettings
 from gateway.console.elements import amount_text
 
 MAIN = ("input", "cached_input", "output")  # with a column of their own, per 1,000,000 tokens
@@ -34,21 +34,25 @@ NOT_AMOUNTS = frozenset({"per_image", "tiers", "service_tier_multiplier", "curre
 SORTS: Mapping[str, str] = {"name": "Model", "input": "Input", "output": "Output", "context": "Context"}
 
 
-def price_rows(
-    models: Sequence[dict[str, Any]], *, search: str, endpoint: str, sort: str, descending: bool
-) -> list[dict[str, Any]]:
-    """The models whose name, alias or provider's name contains the text, and that serve the endpoint, in order."""
+def fitting_models(models: Mapping[str, ModelSettings], *, search: str, endpoint: str) -> list[str]:
+    """The models whose name or alias contains the text, and that serve the endpoint."""
     wanted = search.lower()
-    rows = [
-        model
-        for model in models
-        if (not endpoint or endpoint in model["endpoints"])
-        and any(wanted in name.lower() for name in (model["id"], *model["aliases"]))
+    return [
+        id_
+        for id_, model in models.items()
+        if (not endpoint or endpoint in model.endpoints)
+        and any(wanted in name.lower() for name in (id_, *model.aliases))
     ]
-    key = _KEYS.get(sort, _KEYS["name"])
-    with_value = [row for row in rows if key(row) is not None]
-    without = [row for row in rows if key(row) is None]
-    return [*sorted(with_value, key=key, reverse=descending), *without]
+
+
+def in_order(names: Iterable[str], value: Callable[[str], Any], *, descending: bool) -> list[str]:
+    """The models by a value; those without one at the end."""
+    values = {name: value(name) for name in names}
+    with_value = [name for name, one in values.items() if one is not None]
+    return [
+        *sorted(with_value, key=values.__getitem__, reverse=descending),
+        *(name for name, one in values.items() if one is None),
+    ]
 
 
 def other_prices(price: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -90,19 +94,3 @@ def _qualities(amounts: Mapping[str, str]) -> str:
         return amount_text(amounts[ANY])
     names = {quality: "others" if quality == ANY else quality for quality in amounts}
     return ", ".join(f"{names[quality]} {amount_text(amount)}" for quality, amount in amounts.items())
-
-
-def _amount(name: str) -> Callable[[dict[str, Any]], Any]:
-    def value(row: dict[str, Any]) -> Decimal | None:
-        text = row["price"].get(name)
-        return Decimal(text) if text is not None else None
-
-    return value
-
-
-_KEYS: Mapping[str, Callable[[dict[str, Any]], Any]] = {
-    "name": lambda row: row["id"],
-    "input": _amount("input"),
-    "output": _amount("output"),
-    "context": lambda row: row["context_window"],
-}

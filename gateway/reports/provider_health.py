@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,11 +43,15 @@ class Target(Struct, frozen=True):
     performance: Performance | None
 
 
-async def targets(actor: Actor, settings: Settings, store: Store, reports: Reports) -> list[Target]:
-    """Every target of every model; needs the scope `read`."""
+async def target_forms(actor: Actor, settings: Settings, store: Store) -> list[dict[str, Any]]:
+    """Every target of every model, as `gateway models --health` has it; needs the scope `read`."""
     actor.require("read")
-    done = await _performance(actor, reports)
-    forms = health_forms(settings, await read_circuit_events(store), time.time())
+    return list(health_forms(settings, await read_circuit_events(store), time.time()))
+
+
+async def with_performance(actor: Actor, reports: Reports, forms: Sequence[dict[str, Any]]) -> list[Target]:
+    """These targets, with what their calls were like."""
+    done = await _performance(actor, reports, sorted({form["model"] for form in forms}))
     return [
         Target(form, EXPLAINED.get(form["cause"], form["cause"]), done.get((form["provider"], form["model"])))
         for form in forms
@@ -76,9 +81,11 @@ async def probe(
     return bool(due)
 
 
-async def _performance(actor: Actor, reports: Reports) -> dict[tuple[str, str], Performance]:
+async def _performance(actor: Actor, reports: Reports, models: Sequence[str]) -> dict[tuple[str, str], Performance]:
+    if not models:
+        return {}
     now = datetime.now(UTC)
-    query = ReportQuery(since=now - RANGE, until=now, group_by=["provider", "model"])
+    query = ReportQuery(since=now - RANGE, until=now, group_by=["provider", "model"], filters={"model": models})
     return {
         (row.labels[0], row.labels[1]): Performance(
             row.sums["calls"], row.sums[ERRORS], durations(row.sums), first_tokens(row.sums)

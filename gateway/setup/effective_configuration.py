@@ -7,7 +7,7 @@ with literal secrets permitted (the demo), every text among a provider's options
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -28,13 +28,20 @@ _CREDENTIAL = re.compile(r"key|secret|token|password|passphrase|authorization|co
 _REFERENCE = ("env:", "file:")
 
 
-def effective_configuration(settings: Settings) -> str:
-    """The text."""
-    return write_sections(_sections(settings))
+def effective_configuration(settings: Settings, *, but: str = "") -> str:
+    """The text, without the section `but`."""
+    return write_sections(_sections(settings, [name for name in SECTIONS if name != but]))
 
 
-def _sections(settings: Settings) -> Iterator[Section]:
-    for name in SECTIONS:
+def effective_models(settings: Settings, names: Iterable[str]) -> str:
+    """The text of these models."""
+    return write_sections(
+        Section(["models", name], _table(settings.models[name], literals=settings.demo)) for name in names
+    )
+
+
+def _sections(settings: Settings, names: Iterable[str]) -> Iterator[Section]:
+    for name in names:
         value = getattr(settings, name)
         if name in NAMED:
             for item, one in sorted(value.items()):

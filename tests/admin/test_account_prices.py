@@ -7,7 +7,7 @@ import pytest
 from gateway.admin.account_prices import AccountPrices
 from gateway.admin.actor import Actor, command_line
 from gateway.admin.outbox import AuditOutbox
-from gateway.admin.price_list import price_list, price_terms
+from gateway.admin.price_list import permitted_models, price_list, price_terms
 from gateway.amounts import NANO, parse_amount
 from gateway.billing.price_terms import OwnPrice, UnreadablePrice
 from gateway.config.loader import demo_settings
@@ -97,6 +97,6 @@ async def test_price_that_a_newer_version_has_stored_is_no_free_model(world: Ope
         account = await w.accounts.show("acme")
         terms = price_terms(settings, account)
         assert isinstance(terms.of(name), UnreadablePrice) and terms.of(other) == OwnPrice(2 * NANO)
-        listed = {model["id"]: model for model in price_list(settings, account)}
+        listed = {model["id"]: model for model in price_list(settings, account, permitted_models(settings, account))}
         assert (listed[name]["unreadable"], listed[name]["price"]) == (True, {})
         assert (listed[other]["unreadable"], listed[other]["price_factor"]) == (False, "2")

@@ -118,7 +118,7 @@ async def test_overview_and_reports_count_the_same_errors(console) -> None:
         report = json.loads((await operator.get("/accounts/acme/reports.json")).html)
         assert (report["total"]["calls"], report["total"]["errors"]) == (8, 3)
         transactions = (await c.services.people()).transactions
-        found = await provider_health._performance(ROOT, Reports(transactions))
+        found = await provider_health._performance(ROOT, Reports(transactions), ["tiny"])
         assert [(done.calls, done.failed) for done in found.values()] == [(8, 3)]
         tags = re.findall(r'<span class="tag (\w+)">(\w+)</span>', (await operator.get(USAGE)).html)
         assert {name for tone, name in tags if tone == "bad"} == {"upstream_error", "request_cancelled", "reclaimed"}

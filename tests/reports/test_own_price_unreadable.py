@@ -16,7 +16,7 @@ import pytest
 from gateway.accounts.accounts import Accounts
 from gateway.admin.call_check import check_call
 from gateway.admin.models import model_form
-from gateway.admin.price_list import price_list, price_terms
+from gateway.admin.price_list import permitted_models, price_list, price_terms
 from gateway.amounts import NANO
 from gateway.api.routes import endpoint_named
 from gateway.inference.endpoint import RequestSize
@@ -192,7 +192,8 @@ async def models_of_the_account(store: Store, gateway: Gateway, accounts: Accoun
 
 
 async def price_list_of_the_account(store: Store, gateway: Gateway, accounts: Accounts) -> None:
-    forms = {form["id"]: form for form in price_list(gateway.settings, await accounts.show("payer"))}
+    payer, settings = await accounts.show("payer"), gateway.settings
+    forms = {form["id"]: form for form in price_list(settings, payer, permitted_models(settings, payer))}
     assert (forms["m1"]["unreadable"], forms["m1"]["price"]) == (True, {})
     assert not forms["m2"]["unreadable"] and forms["m2"]["price"]
 

@@ -11,6 +11,7 @@ from gateway.accounts.key_settings import ENDPOINTS, KEY_SETTINGS
 from gateway.admin.price_list import permitted_models
 from gateway.admin.rights import creates_keys, manages_keys, reads_members
 from gateway.admin.times import from_micros
+from gateway.console.choices import chosen_models, models_to_choose
 from gateway.console.key_form import key_limits, key_values, own_limits, short_limits
 from gateway.console.replies import PAGE, Redirect, Reply, View
 from gateway.console.route import PageRoute
@@ -164,10 +165,11 @@ async def _form_values(visit: Visit, account: str, key: KeyRecord | None) -> dic
     fields = key_values(key)
     if visit.error is not None and visit.form:
         fields |= {name: visit.texts(name) if isinstance(fields[name], list) else visit.raw(name) for name in fields}
+        fields["models"] = chosen_models(visit)
     return {
         "account": account,
         "fields": fields,
-        "models": sorted({*models, *fields["models"]}),
+        "models": models_to_choose(models, fields["models"]),
         "endpoints": ENDPOINTS,
         "settings": KEY_SETTINGS,
         "is_member": account in visit.actor.memberships,

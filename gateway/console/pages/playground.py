@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from gateway.admin.price_list import price_list
+from gateway.admin.price_list import permitted_models, price_list
 from gateway.config.settings import Settings
+from gateway.console.choices import models_to_choose
 from gateway.console.playground_runs import Run, run_lines
 from gateway.console.replies import Document, Reply, Stream, View
 from gateway.console.route import PageRoute
@@ -36,20 +37,24 @@ _run = msgspec.json.Decoder(Run)
 
 async def show(visit: Visit, account: str) -> Reply:
     record = await visit.store.accounts.show(account)
+    permitted = permitted_models(visit.settings, record)
+    chat = [name for name, model in permitted.items() if "chat" in model.endpoints]
+    wanted = visit.query("model")
+    offered = models_to_choose(chat, [wanted] if wanted in chat else [])
     models = [
         {
             "id": one["id"],
             "price": one["price"],
             "policy": POLICIES[visit.settings.models[one["id"]].disconnect],
         }
-        for one in price_list(visit.settings, record)
-        if "chat" in one["endpoints"]
+        for one in price_list(visit.settings, record, {name: permitted[name] for name in offered.names})
     ]
     values = {
         "account": account,
         "models": models,
         "may_call": account in visit.actor.memberships,
-        "wanted": visit.query("model"),
+        "wanted": wanted,
+        "has_more": offered.has_more,
         "api_url": api_url(visit.settings, visit.asked.host),
         "most_sides": MOST_SIDES,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from gateway.accounts.accounts import Account
@@ -9,6 +10,8 @@ from gateway.admin.account_limits import Limits
 from gateway.admin.model_names import known_group, known_models
 from gateway.admin.pages import page_of
 from gateway.amounts import format_amount
+from gateway.config.settings import Settings
+from gateway.console.choices import chosen_models, models_to_choose
 from gateway.console.fields import amount_field, count_field, new_operation, required_amount
 from gateway.console.group_limits import COUNTS, account_limits, group_limits
 from gateway.console.pages.site_prices import own_prices
@@ -55,13 +58,15 @@ async def create(visit: Visit) -> Reply:
 
 async def show(visit: Visit, account: str) -> Reply:
     record = await visit.store.accounts.show(account)
-    named = sorted({*visit.settings.models, *record.allowed, *record.denied})
+    models = models_to_choose(visit.settings.models, {*record.allowed, *record.denied, *chosen_models(visit)})
     values = {
         "account": record,
         "groups": sorted({*visit.settings.groups, record.group}),
         "rules": RULES,
-        "models": [(name, _rule(record, name)) for name in named],
-        "enabled": {name for name, model in visit.settings.models.items() if record.group in model.groups},
+        "models": models,
+        "rule": partial(_rule, record),
+        "chosen": chosen_models(visit) if visit.error is not None else [],
+        "enabled": {name for name in models.names if _is_of_group(visit.settings, name, record.group)},
         "prices": await own_prices(visit, record),
         "limits": _limit_texts(record),
         "counts": COUNTS,
@@ -125,7 +130,7 @@ async def limit(visit: Visit, account: str) -> Reply:
 
 async def rule(visit: Visit, account: str) -> Reply:
     record, wanted = await visit.store.accounts.show(account), visit.text("rule")
-    models = known_models(visit.settings, visit.texts("models"), also={*record.allowed, *record.denied})
+    models = known_models(visit.settings, chosen_models(visit), also={*record.allowed, *record.denied})
     if not models:
         raise InvalidValue("Choose a model", param="models")
     admin = visit.store.account_admin
@@ -175,6 +180,11 @@ def _operation(visit: Visit, name: str) -> str:
 
 def _rule(account: Account, model: str) -> str:
     return "deny" if model in account.denied else "allow" if model in account.allowed else "group"
+
+
+def _is_of_group(settings: Settings, model: str, group: str) -> bool:
+    known = settings.models.get(model)
+    return known is not None and group in known.groups
 
 
 def _limits(account: Account) -> dict[str, int | None]:

@@ -9,14 +9,15 @@ from typing import Any
 import msgspec
 
 from gateway.console.fields import whole_number
-from gateway.console.replies import Redirect, Reply, View
+from gateway.console.numbered_pages import numbered_page
+from gateway.console.replies import PAGE, Redirect, Reply, View
 from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
-from gateway.reports.provider_health import probe, targets
+from gateway.reports.provider_health import probe, target_forms, with_performance
 from gateway.reports.reports import Reports
 from gateway.routing.circuit_sync import read_circuit_events
 from gateway.setup.configuration_check import CheckOptions, check_in_thread
-from gateway.setup.effective_configuration import effective_configuration
+from gateway.setup.effective_configuration import effective_configuration, effective_models
 from gateway.setup.file_additions import additions
 from gateway.setup.found_providers import find_providers
 from gateway.setup.known_providers import SERVERS, VENDORS
@@ -30,13 +31,19 @@ CONFIGURATION = "/site/configuration"
 
 async def models(visit: Visit) -> Reply:
     people = await visit.people()
-    found = await targets(visit.actor, visit.settings, visit.store.store, Reports(people.transactions))
-    search = visit.query("q").lower()
-    shown = [one for one in found if search in one.form["model"].lower() or search in one.form["provider"].lower()]
-    only_bad = visit.query("state") == "bad"
+    found = await target_forms(visit.actor, visit.settings, visit.store.store)
+    search, only_bad = visit.query("q").lower(), visit.query("state") == "bad"
+    fitting = [
+        form
+        for form in found
+        if (search in form["model"].lower() or search in form["provider"].lower())
+        and not (only_bad and form["state"] == "ok")
+    ]
+    shown = numbered_page(fitting, visit.query("page"))
     values = {
-        "targets": [one for one in shown if not only_bad or one.form["state"] != "ok"],
-        "bad": sum(one.form["state"] != "ok" for one in found),
+        "targets": await with_performance(visit.actor, Reports(people.transactions), shown.rows),
+        "shown": shown,
+        "bad": sum(form["state"] != "ok" for form in found),
         "known": len(found),
         "search": visit.query("q"),
         "only_bad": only_bad,
@@ -98,9 +105,16 @@ async def plugins(visit: Visit) -> Reply:
 
 
 def _configuration(visit: Visit) -> dict[str, Any]:
-    settings = visit.settings
+    settings, search = visit.settings, visit.query("q").lower()
+    is_large = len(settings.models) > PAGE
+    fitting = [name for name in sorted(settings.models) if search in name.lower()] if is_large else []
+    shown = numbered_page(fitting, visit.query("page"))
     return {
-        "text": effective_configuration(settings),
+        "text": effective_configuration(settings, but="models" if is_large else ""),
+        "models_text": effective_models(settings, shown.rows),
+        "shown": shown,
+        "search": visit.query("q"),
+        "is_large": is_large,
         "file": settings.file,
         "warnings": settings.warnings,
         "findings": None,

@@ -12,6 +12,7 @@ from gateway.admin.model_names import model_of_price
 from gateway.amounts import parse_factor
 from gateway.billing.price_terms import OwnPrice
 from gateway.config.settings import AmountSettings
+from gateway.console.choices import models_to_choose
 from gateway.console.fields import amount_field
 from gateway.console.own_prices import PriceInForce, amount_fields, price_in_force, unit_of
 from gateway.console.replies import Redirect, Reply, View
@@ -28,7 +29,8 @@ async def show(visit: Visit, account: str) -> Reply:
     record = await visit.store.accounts.show(account)
     values: dict[str, Any] = {
         "account": record,
-        "models": sorted({*visit.settings.models, *record.prices}),
+        "models": models_to_choose({*visit.settings.models, *record.prices}),
+        "chosen": visit.carried("model"),
         "price": None,
     }
     if not visit.carried("model"):
