@@ -191,13 +191,13 @@ async def _rewritten(store: Store) -> None:
         await asyncio.sleep(0.1)
 
 
-async def write_lines(store: Store, key: CreatedKey, count: int) -> None:
-    """So many settled calls into the ledger of the key's account."""
+async def write_lines(store: Store, key: CreatedKey, count: int, *, at_once: int = LINES_AT_ONCE) -> None:
+    """So many settled calls into the ledger of the key's account; those of one script have one time."""
     folder = resources.files("gateway.ledger") / "lua"
     parts = [(folder / f"{part}.lua").read_text(encoding="utf-8") for part in SHARED["settle"]]
     script, name = Script("".join(parts) + FILL), slot(key.account)
-    for start in range(0, count, LINES_AT_ONCE):
-        most = min(LINES_AT_ONCE, count - start)
+    for start in range(0, count, at_once):
+        most = min(at_once, count - start)
         await store.link(name).eval(script, [name], [start, most, key.id, meta_of(key.id), CHARGE])
 
 

@@ -15,6 +15,7 @@ from gateway.ledger import Ledger
 from gateway.ledger.gather_all import gather_bounded
 from gateway.store import Store
 
+CALLS_OF_ONE_TIME = 20
 AT_ONCE = 500  # accounts or keys that are made at the same time
 
 
@@ -31,7 +32,7 @@ class StoreFilling:
         await self._ledger.open(LARGE, "default", balance=BALANCE)
         await gather_bounded((self._account(name, n) for n, name in enumerate(size.account_names())), AT_ONCE)
         keys = await gather_bounded((self._keys.create(LARGE) for _ in range(size.accounts)), AT_ONCE)
-        await write_lines(self._store, keys[0], size.accounts)
+        await write_lines(self._store, keys[0], size.accounts, at_once=CALLS_OF_ONE_TIME)
         return keys[0]
 
     async def _account(self, name: str, number: int) -> None:

@@ -16,11 +16,12 @@ class Size(Struct, frozen=True):
     """So many accounts, keys, users and calls; and so many keys, members and calls of the account LARGE."""
 
     accounts: int
+    least_models: int = LEAST_MODELS
 
     @property
     def models(self) -> int:
         """The number of models: a tenth of that of accounts, within limits."""
-        return min(max(self.accounts // ACCOUNTS_PER_MODEL, LEAST_MODELS), MOST_MODELS)
+        return min(max(self.accounts // ACCOUNTS_PER_MODEL, self.least_models), MOST_MODELS)
 
     @property
     def width(self) -> int:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 
 from gateway.accounts.pepper import Peppers
 from gateway.errors import InvalidValue
-from gateway.ledger.gather_all import batches, gather_bounded
+from gateway.ledger.gather_all import gather_bounded
 from gateway.ledger.listing.names import ACCOUNTS
-from gateway.ledger.paging import scan_set
+from gateway.ledger.paging import scan_pages
 from gateway.store import Store
 from gateway.store.identity import SCHEMA, StoreGuard, StoreIdentity, identity_of
 from gateway.store.links import slot
@@ -69,9 +69,8 @@ class PepperCheck:
 
 async def has_keys(store: Store) -> bool:
     """Whether any account has an API key."""
-    accounts = sorted(await scan_set(store.link(ACCOUNTS), ACCOUNTS))
-    for page in batches(accounts, AT_ONCE):
-        sets = [f"{slot(account)}:ks" for account in page]
+    async for page in scan_pages(store.link(ACCOUNTS), "SSCAN", ACCOUNTS, count=AT_ONCE):
+        sets = [f"{slot(account.decode())}:ks" for account in page]
         if any(await gather_bounded(store.link(name).call("EXISTS", name) for name in sets)):
             return True
     return False

@@ -12,8 +12,10 @@ from msgspec import Struct
 
 from benchmarks.installation.filling_database import fill_people, import_history
 from benchmarks.installation.filling_store import StoreFilling
-from benchmarks.installation.size import Size
-from gateway.accounts.pepper import load_pepper
+from benchmarks.installation.size import LARGE, Size
+from gateway.accounts.pepper import Peppers, load_pepper
+from gateway.accounts.store_claim import claim
+from gateway.ledger.listing.names import account_names, key_ids
 from gateway.people.password_hashes import PasswordHashes
 from gateway.web.recent_answers import RecentAnswers
 from tests.admin_api.client import Api
@@ -43,7 +45,11 @@ async def installed(size: Size, valkey: Path, folder: Path) -> AsyncIterator[Ins
     hashes = PasswordHashes(PasswordHasher(time_cost=1, memory_cost=8, parallelism=1))
     async with opened_console(valkey, folder, hashes, models=models) as c, aiohttp.ClientSession() as session:
         store, database = c.services.store.store, await c.services.database()
-        await StoreFilling(store, load_pepper(c.services.settings.data_dir)).fill(size)
+        data_dir = c.services.settings.data_dir
+        await claim(store, Peppers(load_pepper(data_dir)).fingerprints)  # as the first start does
+        await StoreFilling(store, load_pepper(data_dir)).fill(size)
+        for names in (account_names(store), key_ids(store, LARGE)):
+            await names.page(limit=1)  # the first page of more than 500 makes their order, once
         fill_people(database, size)
         await import_history(store, database, size)
         c.services.recent = RecentAnswers(0.0)  # each question is answered anew

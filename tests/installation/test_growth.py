@@ -12,12 +12,13 @@ import pytest
 
 from benchmarks.installation.size import WIDE, Size
 from tests.installation.counts import Counts
-from tests.installation.expected import ALLOWED, JOBS, KNOWN
+from tests.installation.expected import ALLOWED, JOBS
 from tests.installation.growth import differences, growth
 from tests.installation.installed import installed
 from tests.installation.walk import walk
 
-SMALL, LARGE = Size(100), Size(5_000)
+SMALL = Size(100, least_models=120)  # more than a page has: a page that is not full would seem to grow
+LARGE = Size(5_000)
 LEVEL = Counts(commands=20, store_bytes=900, statements=8, sql_steps=5, sent=5_000)
 GROWN = Counts(commands=20, store_bytes=900, statements=8, sql_steps=500, sent=5_000)
 
@@ -30,7 +31,7 @@ async def test_no_page_and_no_route_grows_with_the_installation(valkey: Path, tm
         folder.mkdir()
         async with installed(size, valkey, folder) as at:
             costs[size.accounts] = await walk(at, WIDE)
-    assert differences(growth(costs), KNOWN, ALLOWED) == []
+    assert differences(growth(costs), ALLOWED) == []
     assert JOBS.keys() & costs[SMALL.accounts].keys() == set()
 
 
@@ -39,15 +40,9 @@ def test_one_count_that_grows_is_growth() -> None:
 
 
 def test_request_that_begins_to_grow_is_named() -> None:
-    assert differences({"a": 0.78}, {}, {}) == ["a grows with the installation (exponent 0.78)"]
-    assert differences({"a": 0.78}, {}, {"a": "an export"}) == []
-
-
-def test_known_growth_is_kept_to_its_exponent() -> None:
-    assert differences({"a": 0.8}, {"a": 0.78}, {}) == []
-    assert differences({"a": 0.98}, {"a": 0.78}, {}) == ["a grows more than it did: exponent 0.98 instead of 0.78"]
+    assert differences({"a": 0.78}, {}) == ["a grows with the installation (exponent 0.78)"]
+    assert differences({"a": 0.78}, {"a": "an export"}) == []
 
 
 def test_expectation_that_is_mended_has_to_be_removed() -> None:
-    assert differences({}, {"a": 0.78}, {}) == ["a does not grow any more: remove it from KNOWN"]
-    assert differences({}, {}, {"a": "an export"}) == ["a does not grow any more: remove it from ALLOWED"]
+    assert differences({}, {"a": "an export"}) == ["a does not grow any more: remove it from ALLOWED"]
