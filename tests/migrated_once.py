@@ -43,9 +43,10 @@ def filled_once(upgrade: Upgrade) -> Callable[[Engine, DatabaseAddress], None]:
             migrate(engine, address)
             return
         with held(lock_of(engine, address.file, "migration"), within=engines.MIGRATE_WITHIN):
-            # Another process may have migrated it: then all of it is in the write-ahead log, beside an empty file.
+            # Another process may have migrated it: then all of it is in the write-ahead log, beside an empty file. The
+            # log is looked for first: who closes the database fills the file before the log is removed.
             log = address.file.with_name(f"{address.file.name}-wal")
-            is_filled = bool(contents) and not address.file.stat().st_size and not log.exists()
+            is_filled = bool(contents) and not log.exists() and not address.file.stat().st_size
             if is_filled:
                 _fill(address.file, contents[0])
         if not is_filled:
