@@ -44,6 +44,7 @@ from tests.plugins_once import loaded_once
 from tests.polling import turns
 from tests.postgres import PostgresServer, postgres_server
 from tests.shared_bytecode import share_bytecode
+from tests.stopped_tests import says_where
 from tests.world import OpenWorld, open_world
 
 PEPPER = b"a pepper for tests, nowhere else used"
@@ -71,6 +72,13 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     hypothesis.settings.load_profile("tests")
     share_bytecode(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> None:
+    """Let a test that does not end in its time say where it waited; pytest-tornado runs it."""
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        pyfuncitem.obj = says_where(pyfuncitem.obj)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
