@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -13,13 +12,13 @@ from gateway.web.piecewise import pieces_of
 from gateway.web.work_threads import LONG
 
 
-async def json_file(name: str, document: Callable[[], Any]) -> Download:
-    """The file `name` with the document, which is made and encoded in a thread before anything is sent."""
-    content = await LONG.run(lambda: msgspec.json.format(msgspec.json.encode(document())))
+async def json_file(name: str, text: Callable[[], bytes]) -> Download:
+    """The file `name` with a JSON text, which is made and set in lines in a thread before anything is sent."""
+    content = await LONG.run(lambda: msgspec.json.format(text()))
     return Download(name, "application/json", pieces_of(content))
 
 
 async def export_file(visit: Visit, user_id: str, name: str) -> Download:
     """The JSON file `name` of a user; errors as of `PersonalData.export`."""
     document = await (await visit.people()).personal_data.export(visit.actor, user_id)
-    return await json_file(name, lambda: document)
+    return await json_file(name, lambda: msgspec.json.encode(document))

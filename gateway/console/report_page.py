@@ -53,7 +53,7 @@ async def report_csv(visit: Visit, form: ReportForm) -> Download:
 async def report_json(visit: Visit, form: ReportForm) -> Download:
     """The file that `gateway report --format json` prints."""
     report = await _read_for_file(visit, form)
-    return await json_file(_name(report, form, "json"), report.json_form)
+    return await json_file(_name(report, form, "json"), lambda: b"".join(report.json_pieces()))
 
 
 async def _read_for_file(visit: Visit, form: ReportForm) -> Report:

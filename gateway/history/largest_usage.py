@@ -33,11 +33,11 @@ def read_largest(connection: Connection, query: UsageQuery, most: int) -> Larges
     found = [row for row in read_usage(connection, of_these) if row.labels in order] if order else []
     totals = read_usage(connection, structs.replace(query, dimensions=()))
     if not totals:
-        return Largest([], {})
-    others = {
-        name: value if name in MAXIMA else value - sum(row.sums.get(name, 0) for row in found)
+        return Largest([], Sums())
+    others = Sums(
+        (name, value if name in MAXIMA else value - sum(row.sums.get(name, 0) for row in found))
         for name, value in totals[0].sums.items()
-    }
+    )
     return Largest(sorted(found, key=lambda row: order[row.labels]), others)
 
 

@@ -13,7 +13,7 @@ from gateway.database.tables import IN_SESSION, MEASURES, ledger_lines
 from gateway.errors import InvalidValue
 from gateway.history.line_row import LINE_COLUMNS, facts_of, line_of
 from gateway.history.rollups import Rollup
-from gateway.history.usage_sums import ERRORS, UsageQuery, UsageRow, period_start, together
+from gateway.history.usage_sums import ERRORS, Sums, UsageQuery, UsageRow, period_start, together
 from gateway.ledger.line_meta import NO_ERRORS
 
 MOST_LINES = 50_000  # of a session; an agent that calls once a second for 13 hours
@@ -44,16 +44,16 @@ def read_sessions(connection: Connection, query: UsageQuery, sessions: Sequence[
 
 
 def _grouped(rollup: Rollup, query: UsageQuery) -> list[UsageRow]:
-    found: dict[tuple[Any, ...], list[dict[str, int]]] = {}
+    found: dict[tuple[Any, ...], list[Sums]] = {}
     for (hour, *labels), cells in rollup.hours():
         of = dict(zip(_LABELS, labels, strict=True))
         if all(of[name] in values for name, values in query.filters.items()):
-            sums = dict(zip(MEASURES, cells, strict=True))
+            sums = Sums(zip(MEASURES, cells, strict=True))
             sums[ERRORS] = 0 if of["outcome"] in NO_ERRORS else sums["calls"]
             key = (period_start(query, hour), *(of[name] for name in query.dimensions))
             found.setdefault(key, []).append(sums)
     return [UsageRow(key[1:], key[0], _added(found[key])) for key in sorted(found)]
 
 
-def _added(sums: Sequence[dict[str, int]]) -> dict[str, int]:
-    return reduce(lambda some, other: {name: together(name, some[name], other[name]) for name in some}, sums)
+def _added(sums: Sequence[Sums]) -> Sums:
+    return reduce(lambda some, other: Sums((name, together(name, some[name], other[name])) for name in some), sums)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ from gateway.reports import reports as report_service
 from gateway.reports.line_pages import LinePage, LinePages
 from gateway.reports.usage_report import Report
 from gateway.setup.configuration_check import Findings
+from gateway.web.piecewise import PIECE
 from gateway.web.request_limits import CHECKS, EXPORTS, IMPORTS, REPORTS, RUNNING
 from tests.admin_api.client import Answer, Api, NamedActors
 from tests.captured_log import logged
@@ -111,7 +113,9 @@ async def test_report_of_a_client_that_left_frees_its_place(
 @pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-2")
 async def test_report_counts_until_its_client_has_it_or_is_cut(api, monkeypatch: pytest.MonkeyPatch) -> None:
     document = {"rows": ["x" * 1000] * 30_000}  # more than the buffers of a connection
-    monkeypatch.setattr(Report, "json_form", lambda report: document)
+    text = json.dumps(document).encode()
+    pieces = [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+    monkeypatch.setattr(Report, "json_pieces", lambda report: iter(pieces))
     monkeypatch.setattr(handler, "PIECE_WITHIN", 1.0)
     async with api(actors()) as a:
         address = urlsplit(a.url)
