@@ -65,6 +65,7 @@ NO_PAGES = {
 #: The requests for each page. A page that is not here is an error.
 PAGES: dict[str, list[str]] = {
     "/": ["/"],
+    "/accounts": ["/accounts"],
     "/sign-in": ["/sign-in"],
     "/sign-in/code": ["/sign-in/code"],
     "/sign-in/link": [],  # with a token that the test makes

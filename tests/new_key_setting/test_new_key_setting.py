@@ -43,6 +43,7 @@ from gateway.admin_api.openapi import openapi_document
 from gateway.admin_api.table import ROUTES
 from gateway.cli import cli
 from gateway.config.loader import load
+from gateway.console.choices import models_to_choose
 from gateway.console.rendering import render
 from gateway.testing import running_gateway
 
@@ -75,7 +76,7 @@ with running_gateway(sys.argv[1]) as up:
     audit = CliRunner().invoke(cli, ["audit", "--config", str(up.config)])
     settings = load(up.config)
 fields = {setting.name: "" for setting in KEY_SETTINGS} | {"models": [], "endpoints": []}
-values = {"fields": fields, "settings": KEY_SETTINGS, "models": [], "endpoints": []}
+values = {"fields": fields, "settings": KEY_SETTINGS, "models": models_to_choose([]), "endpoints": []}
 form = render("_key_limits.html", settings, values).decode()
 schemas = json.loads(openapi_document(ROUTES))["components"]["schemas"]
 print(json.dumps({"package": gateway.__file__, "refused": refused, "shown": shown["leave"],
