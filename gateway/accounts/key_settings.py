@@ -107,7 +107,7 @@ def _stored(setting: KeySetting, value: Any) -> str | int:
     match setting.kind:
         case "count":
             if not 1 <= value <= MAX_LIMIT:
-                raise InvalidValue(f"{setting.field} must lie between 1 and {MAX_LIMIT}")
+                raise InvalidValue(f"{setting.name} must lie between 1 and {MAX_LIMIT}")
             return int(value)
         case "amount":
             if not 0 < value <= MAX_AMOUNT:
