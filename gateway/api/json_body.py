@@ -16,6 +16,7 @@ from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import GatewayError, RequestTooLarge, UnsupportedContentType
 from gateway.inference.idempotency import request_digest
 from gateway.schemas.duplicate_keys import Examined
+from gateway.schemas.half_characters import REPLACED, refuse_in_names, without_halves
 from gateway.schemas.large_json import LARGE, Examination
 from gateway.uploads.body_budgets import BodyBudgets
 from gateway.uploads.budget import Share
@@ -31,7 +32,7 @@ class JsonBody:
 
     __slots__ = (
         "_budgets", "_content", "_digest", "_error", "_examined", "_handler", "_length", "_max_bytes",
-        "_metadata", "_model", "_parts", "_share", "size",
+        "_metadata", "_model", "_parts", "_share", "replaced", "size",
     )  # fmt: skip
 
     _metadata: RequestMetadata
@@ -49,6 +50,7 @@ class JsonBody:
         self._digest = ""
         self._error: GatewayError | None = None
         self.size = 0  # bytes, inflated
+        self.replaced: tuple[str, ...] = ()
 
     def begin(self, handler: KeyedHandler) -> Awaitable[None] | None:
         """Prepare to read the body; the account of the key is known."""
@@ -97,6 +99,20 @@ class JsonBody:
         found = content if self._examined is None else self._examined
         return body_with_model(found, self._model) if self._model else found
 
+    def without_halves(self) -> bytes | None:
+        """What `take` returned, with U+FFFD for lone halves of characters; None if it has none, or is large.
+
+        Decoders refuse a text with halves, so a text without them costs nothing. InvalidValue for a half in a name.
+        """
+        content = self._content
+        found = content if self._examined is not None else without_halves(content)
+        if found is content:
+            return None
+        self.replaced = (REPLACED,)
+        refuse_in_names(found)
+        body = body_with_model(found, self._model) if self._model else found
+        return body if isinstance(body, bytes) else None
+
     def digest(self, path: str) -> str:
         """A digest that is equal for equal requests; compared when an Idempotency-Key is used again."""
         return self._digest or request_digest(path, self._content)
@@ -132,6 +148,9 @@ class JsonBody:
                 account, examination = handler.key.account, Examination(content)
                 await handler.services.paced_steps.run(account, handler, examination.steps())
                 self._examined = examination.result
+                if self._examined.content is not content:
+                    self.replaced = (REPLACED,)
+                    refuse_in_names(self._examined)
                 if self._metadata.idempotency_key is not None:
                     self._digest = await asyncio.to_thread(request_digest, handler.path, content)
             self._content = content

@@ -45,6 +45,7 @@ class MultipartBody:
         self._handler: KeyedHandler | None = None  # until the key was confirmed
         self._begun = False
         self.size = 0
+        self.replaced: tuple[str, ...] = ()
         self.is_large = False  # its parts are decoded as they arrive
 
     def begin(self, handler: KeyedHandler) -> Awaitable[None] | None:
@@ -93,6 +94,10 @@ class MultipartBody:
             return UploadedForm(form, self._upload)
         finally:
             del error  # its traceback refers to this frame, and so to the upload
+
+    def without_halves(self) -> None:
+        """Forms are UTF-8, which has no halves of characters."""
+        return
 
     def digest(self, path: str) -> str:
         """A digest that is equal for equal forms; it does not depend on the boundary."""

@@ -29,6 +29,8 @@ from gateway.inference.services import Services
 from gateway.log import gateway_log
 from gateway.routing.dispatcher import Opened
 
+DROPPED = "x-gateway-dropped-params"
+
 
 class Pipeline:
     """The stages of a call, with the services of one worker."""
@@ -108,7 +110,15 @@ class Pipeline:
         if idempotency_key is not None:
             check_name(idempotency_key)
             digest = body.digest(path)
-        asked.content = endpoint.decode(content, self._services.settings)
+        try:
+            asked.content = endpoint.decode(content, self._services.settings)
+        except errors.InvalidJSON:
+            content = body.without_halves()
+            if content is None:
+                raise
+            asked.content = endpoint.decode(content, self._services.settings)
+        if body.replaced:
+            asked.reply.headers[DROPPED] = ",".join(body.replaced)
         asked.body_size = body.size
         return digest
 
@@ -219,7 +229,8 @@ class Pipeline:
         else:
             dropped = next(adapted.dropped for adapted in call.adapted if adapted.candidate is served)
         if dropped:
-            headers["x-gateway-dropped-params"] = ",".join(dropped)
+            replaced = (headers[DROPPED],) if DROPPED in headers else ()  # in the body, before it was decoded
+            headers[DROPPED] = ",".join((*dropped, *replaced))
         wanted = self._services.settings.server.response_headers
         if "model" in wanted:
             headers["x-gateway-model"] = served.model.name

@@ -9,7 +9,7 @@ keys are checked in a short form of it, in which long strings are empty.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec import Raw
 
 from gateway.errors import InvalidJSON, InvalidValue
 from gateway.schemas.duplicate_keys import Examined, key_names
+from gateway.schemas.half_characters import Replacing
 
 LARGE: Final = 1 << 18  # bytes from which a text is examined
 MOST_VALUES: Final = 200_000  # members of objects, items of arrays, and containers
@@ -71,16 +72,16 @@ class Examination:
         yield
         short = short.replace(_QUOTE, b'\\"').replace(_BACKSLASH, b"\\\\")
         yield
+        fields = _fields(content)
+        yield
+        if fields is None and (mended := (yield from _without_halves(content))) is not content:
+            content, fields = mended, _fields(mended)
+            short = yield from _without_halves(short)
         names = set[str]()
         for part in _parts(short, DEEPEST):
             if part:
                 names |= key_names(part)
             yield
-        try:
-            fields = _table.decode(content)
-        except (msgspec.MsgspecError, RecursionError):
-            fields = None  # the decoder of the request names the error
-        yield
         self.result = Examined(content, frozenset(names), fields)
 
     def _check_text(self, piece: bytes, start: int) -> None:
@@ -124,6 +125,20 @@ class Examination:
             raise InvalidValue(f"A request of more than {LARGE} bytes may have at most {MOST_VALUES} values.")
         if self._objects > MOST_OBJECTS:
             raise InvalidValue(f"A request of more than {LARGE} bytes may have at most {MOST_OBJECTS} objects.")
+
+
+def _fields(content: bytes) -> dict[str, Raw] | None:
+    """The top level; None if it cannot be decoded: the decoder of the request names the error."""
+    try:
+        return _table.decode(content)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
+def _without_halves(text: bytes) -> Generator[None, None, bytes]:
+    replacing = Replacing(text)
+    yield from replacing.steps()
+    return replacing.result
 
 
 # Parts of a text that was split at its quotes: those at odd positions are strings.

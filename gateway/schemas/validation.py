@@ -14,6 +14,7 @@ their bytes as objects, so a body over 256 KiB is examined first (`gateway.schem
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cached_property
 from typing import Generic, NoReturn, TypeVar
@@ -131,11 +132,11 @@ class BodyDecoder(Generic[T]):
             half = _HALF_CHARACTER.search(body) if isinstance(error, msgspec.DecodeError) else None
             if half is not None:
                 return InvalidJSON(f"The request body has half of a surrogate pair (byte {half.start(1)}).")
-            return _not_json(error)
+            return _not_json(error, body)
         try:
             fields = self._table.decode(body) if fields is None else fields
         except (msgspec.MsgspecError, RecursionError) as worse:
-            return _not_json(worse)
+            return _not_json(worse, body)
         found = _AT.search(str(error))
         path = found[1] if found else ""
         name = re.split(r"[.\[]", path, maxsplit=1)[0]
@@ -156,7 +157,7 @@ class BodyDecoder(Generic[T]):
         try:
             return first_error(parse_json(raw), self._fields[name].type, name)
         except RecursionError as error:
-            return _not_json(error)
+            return _not_json(error, raw)
 
 
 _EMPTY = re.compile(rb"\[[ \t\r\n]*\]")
@@ -174,15 +175,31 @@ _HALF_CHARACTER = re.compile(
 )
 
 
-def _not_json(error: Exception) -> InvalidJSON:
-    """Why a body is no JSON object at all."""
+def _not_json(error: Exception, body: bytes) -> InvalidJSON:
+    """Why a body is no JSON object at all, and where, in lines and columns as editors count them."""
     if isinstance(error, UnicodeDecodeError):
         return InvalidJSON(f"The request body is not valid UTF-8 (byte {error.start}).")
     if isinstance(error, RecursionError):
         return InvalidJSON("The request body is nested too deeply.")
     if isinstance(error, msgspec.ValidationError):
         return InvalidJSON("The request body must be a JSON object.")
-    return InvalidJSON(f"The request body is not valid JSON: {error}.")
+    return InvalidJSON(f"The request body is not valid JSON: {_fault(body) or error}.")
+
+
+_checker = json.JSONDecoder(parse_int=len, parse_float=len)  # numbers cost no time
+
+
+def _fault(body: bytes) -> str:
+    """What was expected and where; empty for a large body, and for what only msgspec refuses, such as NaN."""
+    if len(body) > LARGE:  # the parser builds the whole document
+        return ""
+    try:
+        _checker.decode(body.decode())
+    except json.JSONDecodeError as error:
+        return f"{error.msg} (line {error.lineno}, column {error.colno})"
+    except (ValueError, RecursionError):
+        pass
+    return ""
 
 
 def _by_msgspec(message: str, path: str) -> BadRequest:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import aiohttp
 import pytest
@@ -20,6 +21,12 @@ async def ask(client: Client, path: str = "/v1/chat/completions", body: bytes = 
     async with client.request("POST", path, data=body) as response:
         answer = await response.json()
         return response.status, answer.get("error", {}).get("message", "")
+
+
+async def exchange(client: Client, body: bytes) -> tuple[int, str, dict[str, object]]:
+    """Status, `x-gateway-dropped-params` and document of the answer to a chat."""
+    async with client.request("POST", "/v1/chat/completions", data=body) as response:
+        return response.status, response.headers.get("x-gateway-dropped-params", ""), await response.json()
 
 
 async def raw(client: Client, head: str, body: bytes = BODY) -> str:
@@ -70,12 +77,78 @@ async def test_base_url_with_v1_twice_is_told_so(client: Client) -> None:
     )
 
 
-@pytest.mark.parametrize("text", [rb"cut \ud83d", rb"cut \ud83d and more text after it", rb"\ude00 at the start"])
-async def test_half_of_a_character_in_a_request_is_called_that(client: Client, text: bytes) -> None:
-    """https://github.com/anthropics/claude-code/issues/69927"""
+@pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        (rb"cut \ud83d", "cut \ufffd"),
+        (rb"cut \ud83d and more text after it", "cut \ufffd and more text after it"),
+        (rb"\ude00 at the start", "\ufffd at the start"),
+        (rb"\uD83D\ud83d\ude00\uDE00", "\ufffd\U0001f600\ufffd"),
+        (rb"\\\ud83d\n\ud83d", "\\\ufffd\n\ufffd"),
+    ],
+)
+async def test_half_of_a_character_in_a_request_is_replaced_and_named(
+    client: Client, upstream: FakeUpstream, text: bytes, sent: str
+) -> None:
+    """https://github.com/anthropics/claude-code/issues/16294"""
     body = b'{"model":"m1","messages":[{"role":"user","content":"%b"}]}' % text
-    half = body.index(rb"\u")
-    assert await ask(client, body=body) == (400, f"The request body has half of a surrogate pair (byte {half}).")
+    assert (await exchange(client, body))[:2] == (200, "lone_surrogates")
+    assert upstream.seen[-1].json["messages"][0]["content"] == sent
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/messages", rb'{"model":"m1","max_tokens":9,"messages":[{"role":"user","content":"a\ud83d"}]}'),
+        ("/v1/responses", rb'{"model":"m1","input":"a\ud83d"}'),
+        ("/v1beta/models/m1:generateContent", rb'{"contents":[{"parts":[{"text":"a\ud83d"}]}]}'),
+    ],
+)
+async def test_half_of_a_character_is_replaced_in_every_dialect(
+    client: Client, upstream: FakeUpstream, path: str, body: bytes
+) -> None:
+    async with client.request("POST", path, data=body) as response:
+        assert (response.status, response.headers["x-gateway-dropped-params"]) == (200, "lone_surrogates")
+    assert "a\ufffd" in json.dumps(upstream.seen[-1].json, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("field", ["model", "user", "prompt_cache_key", "metadata"])
+async def test_half_of_a_character_in_a_name_is_refused(client: Client, field: str) -> None:
+    """Two names that differ in their halves would become one."""
+    value = rb'{"team": "a\ud83d"}' if field == "metadata" else rb'"a\ud83d"'
+    model = b"" if field == "model" else b'"model":"m1",'
+    body = b'{%b"%b":%b,"messages":[{"role":"user","content":"x"}]}' % (model, field.encode(), value)
+    status, _, answer = await exchange(client, body)
+    error: Any = answer["error"]
+    assert (status, error["code"], error["param"]) == (400, "invalid_value", field)
+
+
+async def test_keys_that_differ_in_a_half_only_are_one_key_twice(client: Client) -> None:
+    body = rb'{"model":"m1","messages":[{"role":"user","content":"x"}],"\ud83d":1,"\ud83e":2}'
+    status, message = await ask(client, body=body)
+    assert status == 400 and "more than once" in message
+
+
+async def test_half_of_a_character_in_a_large_request_is_replaced(client: Client, upstream: FakeUpstream) -> None:
+    filling = b"x" * 300_000
+    body = rb'{"model":"m1","messages":[{"role":"user","content":"\ud83d%b\ude00"}]}' % filling
+    assert (await exchange(client, body))[:2] == (200, "lone_surrogates")
+    text = upstream.seen[-1].json["messages"][0]["content"]
+    assert (text[0], text[-1], len(text)) == ("\ufffd", "\ufffd", 300_002)
+
+
+@pytest.mark.parametrize(
+    ("body", "place"),
+    [
+        (b'{"model": "m1",}', "Expecting property name enclosed in double quotes (line 1, column 16)"),
+        ('{"model": "\u00e9",\n  "messages": [1,2\n}'.encode(), "Expecting ',' delimiter (line 3, column 1)"),
+        (b'{"model":\r\n nul}', "Expecting value (line 2, column 2)"),
+        (b'{"model": "m1"', "Expecting ',' delimiter (line 1, column 15)"),
+        (b'{"model": "m1"} x', "Extra data (line 1, column 17)"),
+    ],
+)
+async def test_body_that_is_no_json_is_told_the_line_and_the_column(client: Client, body: bytes, place: str) -> None:
+    assert await ask(client, body=body) == (400, f"The request body is not valid JSON: {place}.")
 
 
 @pytest.mark.parametrize("text", [rb"whole \ud83d\ude00", rb"a path C:\\ud83d", rb"\\\\ud83d"])
