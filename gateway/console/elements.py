@@ -66,7 +66,7 @@ def counted_text(number: int, one: str, many: str = "") -> str:
 
 
 def duration_text(milliseconds: int | None) -> str:
-    """A duration for people: 12 ms, 1.53 s, 2 min 5 s."""
+    """A duration for people: 12 ms, 1.53 s, 2 min 5 s, 43 h 0 min."""
     if milliseconds is None:
         return "–"
     if milliseconds < 1000:
@@ -74,7 +74,10 @@ def duration_text(milliseconds: int | None) -> str:
     if milliseconds < 60_000:
         return f"{milliseconds / 1000:.2f} s"
     minutes, rest = divmod(milliseconds // 1000, 60)
-    return f"{minutes} min {rest} s"
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min"
 
 
 def percent_text(part: int, whole: int) -> str:

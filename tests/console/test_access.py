@@ -58,6 +58,7 @@ AUDIENCES: dict[str, Audience] = {
     "GET /accounts/{account}/usage": "member",
     "GET /accounts/{account}/usage.csv": "member",
     "GET /accounts/{account}/usage/{request_id}": "member",
+    "GET /accounts/{account}/sessions": "member",
     "GET /accounts/{account}/reports": "member",
     "GET /accounts/{account}/reports.csv": "member",
     "GET /accounts/{account}/reports.json": "member",

@@ -76,3 +76,18 @@ def test_programs_quote_what_they_contain() -> None:
     compile(python.text.replace("client = ", "client = str or "), "snippet", "exec")
     assert '"it\'s \\"odd\\" $(reboot)"' in python.text and '\\"odd\\"' in node.text
     assert [one.language for one in snippets("https://x/v1", "sk-1", "")] == ["curl"]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [
+        (None, "–"),
+        (12, "12 ms"),
+        (1_530, "1.53 s"),
+        (125_000, "2 min 5 s"),
+        (3_600_000, "1 h 0 min"),
+        (154_800_000, "43 h 0 min"),
+    ],
+)
+def test_duration_has_the_units_that_people_use(milliseconds: int | None, text: str) -> None:
+    assert elements.duration_text(milliseconds) == text

@@ -92,6 +92,7 @@ PAGES: dict[str, list[str]] = {
         f"{OWN}/usage?from={{day}}&to={{day}}",
     ],
     "/accounts/{account}/usage/{request_id}": [f"{OWN}/usage/{{call}}"],
+    "/accounts/{account}/sessions": [f"{OWN}/sessions"],
     "/accounts/{account}/reports": [
         f"{OWN}/reports",
         f"{OWN}/reports?range=90d&group_by=key&group_by=model&group_by=day",

@@ -15,6 +15,8 @@ ALLOWED = {
     "operator: GET /site/reports": "ranks all accounts by what they cost; the page shows the first ones",
     "operator: GET /site/reports.csv": "an export of all rows, with a limit",
     "operator: GET /site/reports.json": "an export of all rows, with a limit",
+    "operator: GET /accounts/{account}/sessions": "reads at most the 5,000 newest lines of the account",
+    "wide: GET /accounts/{account}/sessions": "reads at most the 5,000 newest lines of the account",
     "API: PATCH /accounts/{account}/limits": "a new cap of a month adds up the calls of the month, once",
     "API: PATCH /accounts/{account}/members/{user}/budget": "a new budget adds up the calls of its period, once",
     "API: POST /imports/keys": "compares the names of all keys of the accounts in the file",
