@@ -26,10 +26,14 @@ class MemoryBody:
 
     def __init__(self, content: bytes) -> None:
         self._content, self.size, self.is_large = content, len(content), False
+        self.replaced: tuple[str, ...] = ()
 
     def take(self) -> bytes:
         """The body."""
         return self._content
+
+    def without_halves(self) -> None:
+        """Nothing: no case has half of a character."""
 
     def digest(self, path: str) -> str:
         """Nothing: no case has an Idempotency-Key."""
