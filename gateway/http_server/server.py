@@ -37,7 +37,9 @@ from gateway.log import WarningLimit
 log = logging.getLogger("gateway")
 
 # A request takes several turns of the loop, and waits in each of them for what other connections do in it.
-ACCEPTED_AT_ONCE: Final = 8  # connections in one turn of the loop, about 0.5 ms
+ACCEPTED_AT_ONCE: Final = 8  # connections in one turn of the loop, about 0.5 ms, or more after a long turn:
+ACCEPTED_A_SECOND: Final = 6_000  # a third of the loop's time; with 8 a turn, 95 of 2,000 waited for 15 s
+MOST_ACCEPTED: Final = 256  # in one turn: 15 ms
 CROWDED_AT_ONCE: Final = 64  # that are closed unread in one turn of the loop, about as long
 SWEEP_SLICE: Final = 0.0005  # seconds of sweeping in one turn of the loop: some 20 late connections, or 200 others
 PAUSE: Final = 0.002  # seconds before more are accepted or swept
@@ -83,6 +85,7 @@ class HTTPServer:
         self._sock: socket.socket
         self._accepting: set[asyncio.Task[object]] = set()
         self._accepts_more = False
+        self._accepted_at = 0.0  # the time of the loop when the last ones were accepted
         self._connections: set[Connection] = set()
         self._watched: set[Connection] = set()
         self._refused: set[Connection] = set()  # beyond the limit, until they have received their answer
@@ -104,6 +107,7 @@ class HTTPServer:
         """Called for each connection that the loop accepts."""
         if not self._accepts_more:
             self._accepts_more = True
+            self._accepted_at = self._loop.time()
             self._loop.call_soon(self._accept_more)
         return self._new_protocol()
 
@@ -111,9 +115,12 @@ class HTTPServer:
         """Accept further queued connections; the loop accepts one in each of its turns.
 
         A busy loop has few turns. So many new connections, which may all be of one client, would wait for seconds.
+        After a long turn more are accepted, so that their share of the time is the same.
         """
-        made = crowded = 0
-        while made < ACCEPTED_AT_ONCE and crowded < CROWDED_AT_ONCE:
+        now, made, crowded = self._loop.time(), 0, 0
+        most = min(max(int((now - self._accepted_at) * ACCEPTED_A_SECOND), ACCEPTED_AT_ONCE), MOST_ACCEPTED)
+        self._accepted_at = now
+        while made < most and crowded < CROWDED_AT_ONCE:
             if self._listener is None or (queued := self._next_queued()) is None:
                 self._accepts_more = False
                 return

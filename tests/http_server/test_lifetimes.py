@@ -322,6 +322,23 @@ async def test_queued_connections_are_accepted_in_few_turns_of_a_busy_loop(serve
             client.close()
 
 
+async def test_more_queued_connections_are_accepted_after_a_long_turn_of_the_loop(serve: Any) -> None:
+    """Otherwise those of a crowd that are accepted keep the others in the queue."""
+    served = await serve(Waits)
+    clients = [socket.create_connection(served.address) for _ in range(200)]
+    try:
+        while not served.server.connections:
+            await asyncio.sleep(0)
+        busy_until = time.monotonic() + 0.05
+        while time.monotonic() < busy_until:
+            pass
+        await turns(4)
+        assert served.server.connections == len(clients)
+    finally:
+        for client in clients:
+            client.close()
+
+
 async def test_all_late_connections_are_closed_if_one_turn_sweeps_few(
     serve: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
