@@ -147,10 +147,30 @@ def _user_parts(parts: list[Any], path: str) -> list[Part]:
 
 
 def _response(text: str) -> Any:
-    """A tool's answer as the object that Gemini wants: itself if it is one, else wrapped."""
+    """A tool's answer as the object that Gemini wants: itself if it is one, else wrapped.
+
+    Gemini takes `$ref` in a response for the name of a media part beside it, and refuses one that names none
+    (https://ai.google.dev/gemini-api/docs/function-calling#multimodal, router-for-me/CLIProxyAPI#6065). A tool may
+    answer with a JSON schema, so an object with a name that begins with `$` is sent as text.
+    """
     try:
-        if isinstance(msgspec.json.decode(text), dict):
+        answer = msgspec.json.decode(text)
+        if isinstance(answer, dict) and not (("$" in text or "\\" in text) and _has_dollar_name(answer)):
             return Raw(text.encode())
     except (msgspec.MsgspecError, RecursionError):
         pass
     return {"result": text}
+
+
+def _has_dollar_name(value: Any) -> bool:
+    """Whether some object in a document has a member whose name begins with `$`."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            if any(name.startswith("$") for name in one):
+                return True
+            pending += one.values()
+        elif isinstance(one, list):
+            pending += one
+    return False

@@ -174,3 +174,30 @@ async def test_cache_control_that_cannot_be_read_is_no_error(
     marked = {"role": "user", "content": [{"type": "text", "text": "When?", "cache_control": control}]}
     body = await sent(client, upstream, "claude", marked)
     assert "cache_control" not in body["messages"][0]["content"][0]
+
+
+@in_each_dialect
+@pytest.mark.parametrize(
+    "answer",
+    [
+        '{"responses": {"400": {"schema": {"$ref": "#/components/schemas/ErrorModel"}}}}',
+        '{"items": [{"$defs": {}}]}',
+        '{"a": {"\\u0024ref": "x"}}',
+    ],
+)
+async def test_result_of_a_tool_with_names_that_mean_something_upstream_is_sent_as_text(
+    client: Client, upstream: FakeUpstream, model: str, answer: str
+) -> None:
+    """https://github.com/router-for-me/CLIProxyAPI/issues/6065: Gemini takes `$ref` for the name of a media part."""
+    body = await sent(client, upstream, model, USER, called(call("a")), result("a", answer))
+    assert results_in(body) == [("a", answer)]
+
+
+async def test_result_of_a_tool_without_such_names_keeps_its_members_for_gemini(
+    client: Client, upstream: FakeUpstream
+) -> None:
+    answer = '{"price": "$5", "a": {"b": 1}}'
+    body = await sent(client, upstream, "gemini", USER, called(call("a")), result("a", answer))
+    parts = [part for turn in body["contents"] for part in turn["parts"]]
+    [response] = [part["functionResponse"] for part in parts if "functionResponse" in part]
+    assert response["response"] == {"price": "$5", "a": {"b": 1}}
