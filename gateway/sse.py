@@ -201,7 +201,10 @@ class FrameTemplate:
     @classmethod
     def of(cls, data: bytes, text: str, read: Callable[[bytes], str | None]) -> FrameTemplate | None:
         """The template of an event in which `read` finds `text`; None if the text is encoded in an unusual way."""
-        before, _, after = data.partition(_encode(text))
+        try:
+            before, _, after = data.partition(_encode(text))
+        except UnicodeEncodeError:  # half of a character
+            return None
         return cls(before, after) if read(before + _encode(_PROBE) + after) == _PROBE else None
 
     def texts(self, chunk: bytes) -> list[str] | None:

@@ -15,6 +15,7 @@ from gateway.billing.usage import text_units
 from gateway.encoders.answer_encoder import AnswerEncoder, CountAnswer
 from gateway.encoders.chat_form import AnswerForm, service_tier
 from gateway.ids import padding
+from gateway.schemas.answer_halves import encode_whole
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChunkChoice, Delta
 from gateway.sse import DONE, encode_data
@@ -53,7 +54,7 @@ class ChatStreamEncoder(AnswerEncoder):
         choices = chunk.choices
         if not choices:
             return self._moderation(chunk)
-        if len(choices) == 1 and (frame := self._text(chunk, choices[0])):
+        if self._halves is None and len(choices) == 1 and (frame := self._text(chunk, choices[0])):
             return frame
         self._plain = None
         return self._feed_parts(chunk)
@@ -89,7 +90,11 @@ class ChatStreamEncoder(AnswerEncoder):
             or self.form.obfuscation == "on"
         ):
             return b""
-        choice, encoded = self._choices[index], _encoder.encode(text)
+        choice = self._choices[index]
+        try:
+            encoded = _encoder.encode(text)
+        except UnicodeEncodeError:  # half of a character
+            return b""
         if not choice.opened or _encoder.encode(delta) != b'{"content":%b}' % encoded:
             return b""
         template = self._template
@@ -114,10 +119,14 @@ class ChatStreamEncoder(AnswerEncoder):
             quarters += len(text) if text.isascii() else text_units(text)
         if quarters >= below:
             return b""
-        if len(texts) == 1:
-            frames = b"%b%b%b" % (template.before, _encoder.encode(texts[0]), template.after)
-        else:
-            frames = b"".join([b"%b%b%b" % (template.before, _encoder.encode(text), template.after) for text in texts])
+        try:
+            if len(texts) == 1:
+                frames = b"%b%b%b" % (template.before, _encoder.encode(texts[0]), template.after)
+            else:
+                before, after = template.before, template.after
+                frames = b"".join([b"%b%b%b" % (before, _encoder.encode(text), after) for text in texts])
+        except UnicodeEncodeError:  # half of a character
+            return b""
         self._last, delivered.text_quarter_tokens = like, quarters  # after the encoding, which may raise
         return frames
 
@@ -128,7 +137,10 @@ class ChatStreamEncoder(AnswerEncoder):
 
     def part_frames(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
         out = self._stamp(chunk, [part])
-        return encode_data(_encoder.encode(out))
+        try:
+            return encode_data(_encoder.encode(out))
+        except UnicodeEncodeError:  # half of a character in what is not counted, such as log probabilities
+            return encode_data(encode_whole(out))
 
     def _stamp(self, chunk: ChatChunk, choices: list[ChunkChoice]) -> ChatChunk:
         form = self.form

@@ -30,7 +30,7 @@ class ChoiceEncoder:
         if self.opened and part.finish_reason is None and delta.role is UNSET and not delta.tool_calls:
             # The most frequent case: a fragment of text in an open choice is sent unchanged.
             self.has_content = True
-            return [part] if _has_content(delta) or part.logprobs is not None else []
+            return [part] if has_content(delta) or part.logprobs is not None else []
         return self._feed_any(part)
 
     def _feed_any(self, part: ChunkChoice) -> list[ChunkChoice]:
@@ -45,7 +45,7 @@ class ChoiceEncoder:
             delta.tool_calls = self.tools.number(delta.tool_calls)
         if self.form.legacy_functions and delta.tool_calls:
             delta.function_call, delta.tool_calls = _legacy(delta.tool_calls), UNSET
-        if _has_content(delta) or part.logprobs is not None:
+        if has_content(delta) or part.logprobs is not None:
             self.has_content = True
             out.append(ChunkChoice(self.index, delta, part.logprobs, None))
         self.finish_reason = later_reason(self.finish_reason, part.finish_reason)
@@ -108,7 +108,7 @@ class _ToolNumbering:
         return fragment
 
 
-def _has_content(delta: Delta) -> bool:
+def has_content(delta: Delta) -> bool:
     """Whether a delta has more than an empty content."""
     if delta.content:
         return True

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import UNSET
 
 from gateway.billing.delivered import Delivered
 from gateway.encoders.chat_form import AnswerForm, call_id, finish_reason, service_tier
+from gateway.encoders.chat_halves import make_whole
 from gateway.encoders.chat_media import count_message
 from gateway.errors import UpstreamInvalidResponse
+from gateway.schemas.answer_halves import encode_whole
 from gateway.schemas.chat_response import ChatCompletion, ChatMessage, ToolCall
-
-_encoder = msgspec.json.Encoder()
 
 
 def encode_completion(answer: ChatCompletion, form: AnswerForm) -> bytes:
@@ -20,7 +19,7 @@ def encode_completion(answer: ChatCompletion, form: AnswerForm) -> bytes:
     Its usage is encoded as it is: `CompletionUsage.public` removes the fields that a client must not see.
     """
     normalize_completion(answer, form)
-    return _encoder.encode(answer)
+    return encode_whole(answer)
 
 
 def normalize_completion(answer: ChatCompletion, form: AnswerForm) -> None:
@@ -72,7 +71,15 @@ def _normalize_call(call: ToolCall) -> None:
 
 
 def delivered_of(answer: ChatCompletion, *, audio_rate: int) -> Delivered:
-    """Our own count of a whole answer; `audio_rate` is in bytes a second."""
+    """Our own count of a whole answer, whose halves of characters are joined; `audio_rate` is in bytes a second."""
+    try:
+        return _delivered_of(answer, audio_rate)
+    except UnicodeEncodeError:
+        make_whole(answer)
+        return _delivered_of(answer, audio_rate)
+
+
+def _delivered_of(answer: ChatCompletion, audio_rate: int) -> Delivered:
     delivered = Delivered()
     for choice in answer.choices:
         count_message(choice.message, delivered, audio_rate=audio_rate)

@@ -21,22 +21,25 @@ USUAL_RATE = 8_000
 
 
 def count_message(message: Delta | ChatMessage, delivered: Delivered, *, audio_rate: int = PCM_RATE) -> None:
-    """Add the content of a delta or of a whole message to `delivered`; `audio_rate` is in bytes a second."""
-    quarters = 0
+    """Add the content of a delta or of a whole message to `delivered`; `audio_rate` is in bytes a second.
+
+    UnicodeEncodeError for a text with half of a character, which cannot be sent; `delivered` is unchanged then.
+    """
+    quarters = reasoning = 0
     if message.content:
-        quarters += text_units(message.content)
+        quarters += text_units(message.content, "strict")
     if message.reasoning_content:
-        reasoning = text_units(message.reasoning_content)
-        delivered.reasoning_quarter_tokens += reasoning
+        reasoning = text_units(message.reasoning_content, "strict")
         quarters += reasoning
     if message.refusal:
-        quarters += text_units(message.refusal)
+        quarters += text_units(message.refusal, "strict")
     if message.tool_calls:
         quarters += sum(map(_call_units, message.tool_calls))
     if message.function_call:
-        quarters += text_units(message.function_call.arguments or "")
+        quarters += text_units(message.function_call.arguments or "", "strict")
     if message.audio:
         quarters += _count_audio(message.audio, delivered, audio_rate)
+    delivered.reasoning_quarter_tokens += reasoning
     if message.images:
         images = _decoded(message.images)
         delivered.add_media(images=len(images) if isinstance(images, list) else 0)
@@ -46,8 +49,8 @@ def count_message(message: Delta | ChatMessage, delivered: Delivered, *, audio_r
 def _call_units(call: ToolCallDelta | ToolCall) -> int:
     """Quarter tokens of the arguments or of the input of a call, or of a part of them."""
     if call.function:
-        return text_units(call.function.arguments or "")
-    return text_units(call.custom.input or "") if call.custom else 0
+        return text_units(call.function.arguments or "", "strict")
+    return text_units(call.custom.input or "", "strict") if call.custom else 0
 
 
 def _count_audio(audio: Any, delivered: Delivered, rate: int) -> int:
@@ -56,9 +59,10 @@ def _count_audio(audio: Any, delivered: Delivered, rate: int) -> int:
     if not isinstance(document, dict):
         return 0
     data, transcript = document.get("data"), document.get("transcript")
+    quarters = text_units(transcript, "strict") if isinstance(transcript, str) else 0
     if isinstance(data, str):
         delivered.add_media(audio_ms=len(data) * 3 // 4 * 1000 // rate)
-    return text_units(transcript) if isinstance(transcript, str) else 0
+    return quarters
 
 
 def _decoded(value: Any) -> Any:

@@ -48,12 +48,18 @@ class TemplatedEncoder(AnswerEncoder):
         if quarters >= below:
             return b""
         before, after = self._before, self._after
-        frames = b"".join([b"%b%b%b" % (before, _encoder.encode(text), after) for text in texts])
+        try:
+            frames = b"".join([b"%b%b%b" % (before, _encoder.encode(text), after) for text in texts])
+        except UnicodeEncodeError:  # half of a character
+            return b""
         self._last, self.delivered.text_quarter_tokens = like, quarters  # after the encoding, which may raise
         return frames
 
 
 def encoded_alone(delta: Delta, text: str) -> bytes:
-    """The text as JSON if the delta has nothing else; empty otherwise."""
-    encoded = _encoder.encode(text)
+    """The text as JSON if the delta has nothing else; empty otherwise, and for a text with half of a character."""
+    try:
+        encoded = _encoder.encode(text)
+    except UnicodeEncodeError:
+        return b""
     return encoded if _encoder.encode(delta) == b'{"content":%b}' % encoded else b""

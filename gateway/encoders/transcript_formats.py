@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, structs
 
+from gateway.schemas.answer_halves import encode_whole
 from gateway.schemas.transcription import (
     Segment,
     Transcript,
@@ -47,7 +48,7 @@ def typed_transcript(transcript: Transcript) -> Transcript:
     """A copy of the transcript with checked types; raises TypeError or msgspec.MsgspecError otherwise."""
     if not isinstance(transcript, Transcript):
         raise TypeError(f"a transcript is a Transcript, not a {type(transcript).__name__}")
-    return _decoder.decode(_encoder.encode(transcript))
+    return _decoder.decode(encode_whole(transcript))
 
 
 def is_possible(usage: TranscriptUsage) -> bool:
@@ -193,7 +194,7 @@ def done_frame(transcript: Transcript) -> bytes:
 
 
 def _frame(document: dict[str, Any]) -> bytes:
-    return encode_data(_encoder.encode(document))
+    return encode_data(encode_whole(document))
 
 
 # Subtitles -----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from gateway.encoders.chat_form import AnswerForm
 from gateway.encoders.tool_arguments import arguments_object
+from gateway.schemas.answer_halves import encode_whole
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.gemini_conversation import wrapped_signature
 
@@ -41,7 +42,10 @@ class Framing:
 
     def frame(self, document: Document) -> bytes:
         """One document."""
-        encoded = _encoder.encode(document)
+        try:
+            encoded = _encoder.encode(document)
+        except UnicodeEncodeError:
+            encoded = encode_whole(document)
         if not self.is_array:
             return b"data: %b\r\n\r\n" % encoded
         before, self.begun = b",\r\n" if self.begun else b"[", True

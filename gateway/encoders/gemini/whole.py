@@ -19,10 +19,10 @@ from gateway.encoders.gemini.form import (
     thought_parts,
     usage_metadata,
 )
+from gateway.schemas.answer_halves import decode_whole, encode_whole
 from gateway.schemas.chat_response import ChatCompletion, ChatMessage, Choice, CompletionUsage
 from gateway.schemas.native_request import NativeCompletion
 
-_encoder = msgspec.json.Encoder()
 _table = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -34,7 +34,8 @@ def encode_candidates(answer: ChatCompletion, form: AnswerForm, *, thoughts: boo
     normalize_completion(answer, form)
     usage = (answer.usage or CompletionUsage()).public()
     if isinstance(answer, NativeCompletion):
-        document: dict[str, Any] = dict(_table.decode(answer.document))
+        members = decode_whole(_table, answer.document)
+        document: dict[str, Any] = dict(members)
         upstream = msgspec.json.decode(document["usageMetadata"]) if "usageMetadata" in document else None
         document["usageMetadata"] = usage_metadata(usage, upstream)
     else:
@@ -42,7 +43,7 @@ def encode_candidates(answer: ChatCompletion, form: AnswerForm, *, thoughts: boo
             "candidates": [_candidate(choice, thoughts=thoughts) for choice in answer.choices],
             "usageMetadata": usage_metadata(usage),
         }
-    return _encoder.encode(stamped(form, document))
+    return encode_whole(stamped(form, document))
 
 
 def _candidate(choice: Choice, *, thoughts: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from gateway.encoders.chat_form import AnswerForm
 from gateway.ids import answer_id
+from gateway.schemas.answer_halves import encode_whole
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.reasoning_state import ReasoningState, write_state
 
@@ -35,7 +36,11 @@ def message_id(form: AnswerForm) -> str:
 
 def frame(name: str, document: Any) -> bytes:
     """One event with its name."""
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), _encoder.encode(document))
+    try:
+        data = _encoder.encode(document)
+    except UnicodeEncodeError:
+        data = encode_whole(document)
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
 
 def sealed_call(call_id: str, extra_content: Raw, models: tuple[str, ...]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from gateway.encoders.chat_completion import normalize_completion
 from gateway.encoders.chat_form import AnswerForm
 from gateway.encoders.messages.form import STOP_REASONS, message_id, messages_usage, sealed_call, with_kept
 from gateway.encoders.tool_arguments import arguments_object
+from gateway.schemas.answer_halves import decode_whole, encode_whole
 from gateway.schemas.chat_response import ChatCompletion, ChatMessage, CompletionUsage, ToolCall
 from gateway.schemas.native_request import NativeCompletion
 
-_encoder = msgspec.json.Encoder()
 _table = msgspec.json.Decoder(dict[str, Raw])
 
 
@@ -26,12 +26,13 @@ def encode_message(answer: ChatCompletion, form: AnswerForm, *, model: str = "")
     normalize_completion(answer, form)
     usage = messages_usage((answer.usage or CompletionUsage()).public(), answer.service_tier)
     if isinstance(answer, NativeCompletion):
-        document: dict[str, Any] = dict(_table.decode(answer.document))
+        members = decode_whole(_table, answer.document)
+        document: dict[str, Any] = dict(members)
         upstream = msgspec.json.decode(document["usage"]) if "usage" in document else None
         document |= {"id": message_id(form), "model": form.model, "usage": with_kept(usage, upstream)}
-        return _encoder.encode(document)
+        return encode_whole(document)
     choice = answer.choices[0]
-    return _encoder.encode(
+    return encode_whole(
         {
             "id": message_id(form),
             "type": "message",

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from gateway.schemas.answer_halves import encode_whole
 from gateway.schemas.reasoning_state import ReasoningState, write_state
 
-_encode = msgspec.json.Encoder().encode
+_encode = encode_whole
 
 
 def item_id(prefix: str, suffix: str, position: int) -> str:

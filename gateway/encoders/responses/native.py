@@ -12,6 +12,7 @@ from msgspec import Raw
 from gateway.encoders.responses.document import ResponseDocument, usage_object
 from gateway.encoders.responses.events import Events
 from gateway.errors import UpstreamInvalidResponse
+from gateway.schemas.answer_halves import decode_whole
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.native_request import NativeChunk
 
@@ -74,6 +75,6 @@ def with_our_values(response: Raw | bytes, document: ResponseDocument, usage: Co
 
 def _fields(data: bytes) -> dict[str, Raw]:
     try:
-        return _table.decode(data)
+        return decode_whole(_table, data)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None

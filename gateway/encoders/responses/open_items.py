@@ -17,6 +17,7 @@ from gateway.encoders.responses.items import (
     summary_part,
     text_part,
 )
+from gateway.schemas.answer_halves import encode_whole
 from gateway.schemas.reasoning_state import ReasoningState
 
 _encode = msgspec.json.Encoder().encode
@@ -73,7 +74,12 @@ class OpenMessage(OpenItem):
         self.texts.append(text)
         if logprobs:
             self.logprobs += logprobs
-        members = b'%b,"delta":%b,"logprobs":%b%b' % (self.part_place, _encode(text), _encode(logprobs or []), padding)
+        members = b'%b,"delta":%b,"logprobs":%b%b' % (
+            self.part_place,
+            _encode(text),
+            encode_whole(logprobs or []),
+            padding,
+        )
         return begun + self.events.frame("response.output_text.delta", members)
 
     def refusal(self, text: str) -> bytes:
@@ -89,7 +95,7 @@ class OpenMessage(OpenItem):
             members = b'%b,"annotation_index":%d,"annotation":%b' % (
                 self.part_place,
                 len(self.annotations),
-                _encode(one),
+                encode_whole(one),
             )
             frames.append(self.events.frame("response.output_text.annotation.added", members))
             self.annotations.append(one)
@@ -115,7 +121,7 @@ class OpenMessage(OpenItem):
         text = "".join(self.texts)
         if self._kind == "output_text":
             part = text_part(text, self.annotations, self.logprobs)
-            members = b'%b,"text":%b,"logprobs":%b' % (self.part_place, _encode(text), _encode(self.logprobs))
+            members = b'%b,"text":%b,"logprobs":%b' % (self.part_place, _encode(text), encode_whole(self.logprobs))
         else:
             part, members = refusal_part(text), b'%b,"refusal":%b' % (self.part_place, _encode(text))
         frames = self.events.frame(f"response.{self._kind}.done", members)

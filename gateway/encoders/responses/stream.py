@@ -79,7 +79,12 @@ class ResponsesStreamEncoder(AnswerEncoder):
     # Parts -----------------------------------------------------------------------------------------------------------
 
     def feed(self, chunk: ChatChunk) -> bytes:
-        if self._message is not None and len(chunk.choices) == 1 and (frame := self._text(chunk, chunk.choices[0])):
+        if (
+            self._message is not None
+            and self._halves is None
+            and len(chunk.choices) == 1
+            and (frame := self._text(chunk, chunk.choices[0]))
+        ):
             return frame
         self._plain = None
         if isinstance(chunk, NativeChunk):
@@ -276,11 +281,14 @@ class ResponsesStreamEncoder(AnswerEncoder):
         if quarters >= below:
             return b""
         number, prefix = self._events.number, self._prefix
-        number, prefix = self._events.number, self._prefix
-        if len(texts) == 1:
-            frames = DELTA % (number, prefix, _encode(texts[0]) + AFTER)
-        else:
-            frames = b"".join([DELTA % (at, prefix, _encode(text) + AFTER) for at, text in enumerate(texts, number)])
+        try:
+            if len(texts) == 1:
+                frames = DELTA % (number, prefix, _encode(texts[0]) + AFTER)
+            else:
+                each = enumerate(texts, number)
+                frames = b"".join([DELTA % (at, prefix, _encode(text) + AFTER) for at, text in each])
+        except UnicodeEncodeError:  # half of a character
+            return b""
         self._events.number = number + len(texts)  # after the encoding, which may raise
         message.texts += texts
         self._last, delivered.text_quarter_tokens = like, quarters
@@ -300,7 +308,10 @@ class ResponsesStreamEncoder(AnswerEncoder):
             or chunk.obfuscation is not UNSET
         ):
             return b""
-        encoded = _encode(text)
+        try:
+            encoded = _encode(text)
+        except UnicodeEncodeError:  # half of a character
+            return b""
         if _encode(delta) != b'{"content":%b}' % encoded:
             return b""
         message = self._written()

@@ -1,0 +1,118 @@
+r"""Halves of characters in answers: JSON may write one half of a UTF-16 pair (`"\ud83d"`), and UTF-8 cannot carry it.
+
+Servers in JavaScript and Java cut texts by UTF-16 units, so one chunk of a stream ends with a first half and the next
+one begins with the second. msgspec refuses such JSON, also in members that it skips. So its refusal leads to
+`read_halves`, which keeps halves in texts; `whole` joins them and makes U+FFFD of each that stays alone.
+`WaitingHalves` joins them over the chunks of a stream. Sharp edge: msgspec cannot encode a text with a half.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+T = TypeVar("T")
+
+#: What a half becomes that has no other half.
+LONE = "\N{REPLACEMENT CHARACTER}"
+
+
+def whole(text: str) -> str:
+    """`text` with joined halves; one that stays alone becomes U+FFFD."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def whole_values(value: Any) -> Any:
+    """The same for all texts and names in a value of lists and dicts; anything else is returned as it is."""
+    if isinstance(value, str):
+        return whole(value)
+    if isinstance(value, dict):
+        return {whole_values(name): whole_values(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [whole_values(item) for item in value]
+    return value
+
+
+def ends_in_half(text: str) -> bool:
+    """Whether the last UTF-16 unit of `text` waits for another one."""
+    return bool(text) and "\ud800" <= text[-1] <= "\udbff"
+
+
+def read_halves(data: bytes) -> Any:
+    """The document in JSON that a decoder refused; ValueError or RecursionError if it is none.
+
+    Halves of characters stay in its texts, bytes that are no UTF-8 become U+FFFD, NaN and infinities become None.
+    """
+    return json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _: None)
+
+
+def decode_whole(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    """The decoded object, also where `data` has halves of characters; raises msgspec's errors otherwise."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        raise
+    except msgspec.DecodeError:
+        with suppress(ValueError, RecursionError):  # it is no JSON, and the decoder says why
+            data = encode_whole(read_halves(data))
+        return decoder.decode(data)
+
+
+def encode_whole(value: Any) -> bytes:
+    """`value` as JSON, with whole characters only."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(whole_values(_plain(value)))
+
+
+def _plain(value: Any) -> Any:
+    """`value` as dicts and lists, in which JSON that is encoded already stays as it is."""
+    if isinstance(value, Struct):
+        return {
+            field.encode_name: _plain(found)
+            for field in msgspec.structs.fields(value)
+            if (found := getattr(value, field.name)) is not msgspec.UNSET
+        }
+    if isinstance(value, Raw):
+        return value
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+class WaitingHalves:
+    """First halves at the end of a chunk's text, each of which waits for the next text of its place."""
+
+    __slots__ = ("_halves",)
+
+    def __init__(self) -> None:
+        self._halves: dict[Hashable, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._halves)
+
+    @property
+    def places(self) -> list[Any]:
+        """The places where a half waits."""
+        return list(self._halves)
+
+    def join(self, place: Hashable, text: str) -> str:
+        """`text` after the half that waits at `place`; a first half at its own end waits."""
+        text = self._halves.pop(place, "") + text
+        if ends_in_half(text):
+            self._halves[place], text = text[-1], text[:-1]
+        return whole(text)
+
+    def give_up(self, place: Hashable) -> str:
+        """U+FFFD if a half waited at `place`: no other half follows; "" otherwise."""
+        return LONE if self._halves.pop(place, None) is not None else ""
