@@ -9,25 +9,28 @@ import msgspec
 
 from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.upstream_errors import error_of_document
+from gateway.schemas.answer_halves import decode_whole
 
 from .fitting import fitted
 
 T = TypeVar("T")
 
+_any = msgspec.json.Decoder()
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # raised for broken JSON, UTF-8, types and nesting
 
 
-def decoded(decoder: msgspec.json.Decoder[T], data: bytes, *, strict: bool = False) -> T:
+def decoded(decoder: msgspec.json.Decoder[T], data: bytes, *, strict: bool = False, halves: bool = False) -> T:
     """The decoded object, without the parts that do not fit; UpstreamInvalidResponse if `data` is not one.
 
-    `strict`: a number that is written as a text does not fit.
+    `strict`: a number that is written as a text does not fit. `halves`: texts keep halves of characters, which the
+    encoders of chats and transcripts join.
     """
     try:
         return decoder.decode(data)
     except UNREADABLE:
         pass
     try:
-        return fitted(data, decoder.type, strict=strict)
+        return fitted(data, decoder.type, strict=strict, halves=halves)
     except UNREADABLE as error:
         raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
 
@@ -35,7 +38,7 @@ def decoded(decoder: msgspec.json.Decoder[T], data: bytes, *, strict: bool = Fal
 def json_object(data: bytes) -> dict[str, Any]:
     """The JSON object in `data`; an empty one if `data` is not an object."""
     try:
-        document = msgspec.json.decode(data)
+        document = decode_whole(_any, data)
     except UNREADABLE:
         return {}
     return document if isinstance(document, dict) else {}

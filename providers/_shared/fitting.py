@@ -8,7 +8,6 @@ document with more than `MOST_VALUES` is not read so.
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from functools import cache
 from types import UnionType
@@ -17,40 +16,38 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Raw, Struct, structs
 
+from gateway.schemas.answer_halves import encode_whole, read_halves, whole_values
+
 T = TypeVar("T")
 
 MOST_VALUES = 200_000
 BOM = b"\xef\xbb\xbf"
 
 
-def fitted(data: bytes, kind: type[T], *, strict: bool = False) -> T:
+def fitted(data: bytes, kind: type[T], *, strict: bool = False, halves: bool = False) -> T:
     """The object in `data`; ValueError or a MsgspecError if it is none, or lacks a required field.
 
-    `strict`: a number that is written as a text is none.
+    `strict`: a number that is written as a text is none. `halves`: texts keep halves of characters.
     """
-    fit: T = _Fitting(strict).fit(read_json(data), kind)
+    return fitted_value(read_json(data, halves=halves), kind, strict=strict)
+
+
+def fitted_value(value: Any, kind: type[T], *, strict: bool = False) -> T:
+    """The same for a document that is decoded."""
+    fit: T = _Fitting(strict).fit(value, kind)
     return fit
 
 
-def read_json(data: bytes) -> Any:
-    """The document in JSON, also in JSON as Python writes it; a half of a surrogate pair becomes U+FFFD."""
+def read_json(data: bytes, *, halves: bool = False) -> Any:
+    """The document in JSON, also in JSON as Python writes it; half of a character becomes U+FFFD, or stays."""
     if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise ValueError(f"not of the usual shape, and more than {MOST_VALUES} values")
     data = data.removeprefix(BOM)
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return _with_whole_characters(json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _: None))
-
-
-def _with_whole_characters(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_with_whole_characters(name): _with_whole_characters(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_with_whole_characters(item) for item in value]
-    if isinstance(value, str) and not value.isascii():
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return value
+        document = read_halves(data)
+        return document if halves else whole_values(document)
 
 
 class _Fitting:
@@ -61,8 +58,8 @@ class _Fitting:
 
     def fit(self, value: Any, kind: Any) -> Any:
         """`value` as `kind`; ValidationError if no part of it is."""
-        if kind is Raw:
-            return Raw(msgspec.json.encode(value))
+        if Raw in _alternatives(kind):
+            return Raw(encode_whole(value))
         with suppress(msgspec.ValidationError):
             return msgspec.convert(value, kind, strict=self._strict)
         for one in _alternatives(kind):

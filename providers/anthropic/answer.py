@@ -23,8 +23,9 @@ from gateway import (
     completion_usage,
 )
 from gateway.plugins.upstream_errors import error_of_document
+from gateway.schemas.answer_halves import encode_whole
 
-from .._shared.documents import UNREADABLE, decoded
+from .._shared.documents import UNREADABLE, decoded, json_object
 from .._shared.failed_finish import check_finish
 
 FINISH_REASONS: Mapping[str, str] = {
@@ -37,8 +38,6 @@ FINISH_REASONS: Mapping[str, str] = {
     "refusal": "content_filter",
 }
 TIERS: Mapping[str, str] = {"standard": "default", "priority": "priority"}
-
-_encoder = msgspec.json.Encoder()
 
 
 class WireBlock(Struct):
@@ -95,8 +94,8 @@ def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     """The answer in a JSON body; an error that rides in it is raised."""
     answer = decoded(_answer_decoder, body)
     if answer.error or answer.type == "error":
-        raise error_of_document(answer.error or msgspec.json.decode(body), hidden)
-    message = decoded(_message_decoder, body)
+        raise error_of_document(answer.error or json_object(body), hidden)
+    message = decoded(_message_decoder, body, halves=True)
     choice = Choice(message=_chat_message(message), finish_reason=finish_reason(message.stop_reason))
     usage = message.usage or {}
     return ChatCompletion(choices=[choice], usage=read_usage(usage), service_tier=used_tier(usage))
@@ -122,7 +121,7 @@ def thinking_blocks(blocks: Sequence[WireBlock]) -> Raw | UnsetType:
         for block in blocks
         if block.type in {"thinking", "redacted_thinking"}
     ]
-    return Raw(_encoder.encode(kept)) if kept else UNSET
+    return Raw(encode_whole(kept)) if kept else UNSET
 
 
 def read_usage(usage: Mapping[str, Any]) -> CompletionUsage | None:

@@ -19,7 +19,7 @@ from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import DONE_DATA
 
-from .._shared.documents import UNREADABLE, decoded, raise_error_event
+from .._shared.documents import UNREADABLE, decoded, json_object, raise_error_event
 from .._shared.whole_stream import chunk_of
 from .answer import (
     StopDetails,
@@ -92,9 +92,9 @@ class EventReader:
         except UNREADABLE:
             if self._is_odd(event):
                 return None
-            wire = decoded(_event_decoder, event.data)
+            wire = decoded(_event_decoder, event.data, halves=True)
         if wire.type == "error" or wire.error is not None:
-            raise error_of_document(wire.error or msgspec.json.decode(event.data), self._hidden)
+            raise error_of_document(wire.error or json_object(event.data), self._hidden)
         if wire.type == "content_block_delta" and wire.delta is not None:
             return self._added(wire.index or 0, wire.delta)
         if wire.type == "content_block_start" and wire.content_block is not None:

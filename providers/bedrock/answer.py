@@ -22,6 +22,7 @@ from gateway import (
     completion_usage,
 )
 from gateway.errors import UpstreamInvalidResponse
+from gateway.schemas.answer_halves import encode_whole
 
 from .._shared.documents import decoded, raise_error_inside
 
@@ -129,7 +130,7 @@ class Thoughts:
     @property
     def raw(self) -> Raw | UnsetType:
         """All of them as JSON, if there are any."""
-        return Raw(msgspec.json.encode(self._blocks)) if self._blocks else UNSET
+        return Raw(encode_whole(self._blocks)) if self._blocks else UNSET
 
 
 _decoder = msgspec.json.Decoder(WireAnswer)
@@ -138,7 +139,7 @@ _decoder = msgspec.json.Decoder(WireAnswer)
 def read_completion(body: bytes, hidden: Sequence[str] = (), *, asked_tier: str | None = None) -> ChatCompletion:
     """The completion in a JSON body; UpstreamInvalidResponse when it is none."""
     try:
-        answer = decoded(_decoder, body)
+        answer = decoded(_decoder, body, halves=True)
     except UpstreamInvalidResponse:
         raise_error_inside(body, hidden)  # as proxies send them
         raise

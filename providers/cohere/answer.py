@@ -25,6 +25,7 @@ from gateway import (
 )
 from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.plugins.upstream_errors import error_of_document
+from gateway.schemas.answer_halves import whole
 
 from .._shared.documents import decoded, raise_error_inside
 
@@ -90,7 +91,7 @@ _decoder = msgspec.json.Decoder(WireAnswer)
 
 def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     """The answer in a JSON body; an error that rides in it is raised."""
-    answer = read_document(_decoder, body, hidden)
+    answer = read_document(_decoder, body, hidden, halves=True)
     reason = answer.finish_reason or ""
     if reason in FAILED_REASONS:
         raise failure(reason)
@@ -110,12 +111,17 @@ def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
 
 
 def read_document(
-    decoder: msgspec.json.Decoder[T], data: bytes, hidden: Sequence[str] = (), *, strict: bool = False
+    decoder: msgspec.json.Decoder[T],
+    data: bytes,
+    hidden: Sequence[str] = (),
+    *,
+    strict: bool = False,
+    halves: bool = False,
 ) -> T:
-    """What `data` holds; raises the error that it holds instead, or UpstreamInvalidResponse."""
+    """What `data` holds, as `decoded`; raises the error that it holds instead, or UpstreamInvalidResponse."""
     if b'"error"' in data:  # the word may also stand in what the model said
         raise_error_inside(data, hidden)
-    return decoded(decoder, data, strict=strict)
+    return decoded(decoder, data, strict=strict, halves=halves)
 
 
 def finish_reason(reason: str) -> str:
@@ -134,7 +140,7 @@ def read_logprobs(items: Sequence[WireLogprobs]) -> dict[str, Any]:
     """Log probabilities in OpenAI's form; a stretch of several tokens stays one, as nothing says where they meet."""
     content = []
     for item in items:
-        text = item.text or ""
+        text = whole(item.text or "")
         total = math.fsum(item.logprobs or ())
         value = max(total, FLOOR) if math.isfinite(total) else FLOOR
         content.append({"token": text, "logprob": value, "bytes": list(text.encode()), "top_logprobs": []})

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gateway import ChatCompletion, ChatMessage, Choice, FunctionCall, ToolCall
+from gateway.schemas.answer_halves import whole
 
 from .audio import pcm, wav_header
 from .contents import extra_content
@@ -91,8 +92,9 @@ def logprobs(result: LogProbs | None) -> dict[str, Any] | None:
 
 
 def _token(one: LogProb) -> dict[str, Any]:
-    raw = one.token.encode("utf-8", "surrogatepass")
-    return {"token": one.token, "logprob": max(one.log_probability, -9999.0), "bytes": list(raw)}
+    token = whole(one.token)
+    raw = token.encode()
+    return {"token": token, "logprob": max(one.log_probability, -9999.0), "bytes": list(raw)}
 
 
 def _message(candidate: WireCandidate, audio_format: str) -> ChatMessage:

@@ -124,6 +124,16 @@ def read_answer(data: bytes, hidden: Sequence[str] = ()) -> WireAnswer:
         answer = _decoder.decode(data)
     except UNREADABLE:
         answer = _read_unusual(data, hidden)
+    return checked(answer, data, hidden)
+
+
+def usual_answer(data: bytes) -> WireAnswer:
+    """The answer in a document of Google's shape; one of `UNREADABLE` for any other, as with half of a character."""
+    return _decoder.decode(data)
+
+
+def checked(answer: WireAnswer, data: bytes, hidden: Sequence[str]) -> WireAnswer:
+    """The answer in `data`; raises the error it holds."""
     if answer.error is not UNSET and answer.error:
         raise error_in_answer(data, hidden) or UpstreamInvalidResponse(detail="an error without words")
     return answer
@@ -147,7 +157,7 @@ def _read_unusual(data: bytes, hidden: Sequence[str]) -> WireAnswer:
     if error_in_answer(data, hidden) is not None:
         raise error_in_answer(data, hidden) or UpstreamInvalidResponse()
     try:
-        return fitted(data, WireAnswer)
+        return fitted(data, WireAnswer, halves=True)
     except UNREADABLE as error:
         raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
 

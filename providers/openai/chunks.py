@@ -29,14 +29,16 @@ from gateway import (
 )
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverloaded
 from gateway.plugins.upstream_errors import error_of_document
+from gateway.schemas.answer_halves import WaitingHalves
 from gateway.schemas.chat_response import FINISH_REASONS as WIRE_REASONS
 from gateway.sse import FrameTemplate, encode_data
 
 from .._shared.documents import UNREADABLE, raise_error_event
 from .._shared.failed_finish import check_finish
+from .._shared.fitting import fitted_value
 from .._shared.whole_stream import chunk_of
 from .call_numbers import CallNumbers
-from .repair import Halves, repaired
+from .repair import keep_halves_in_texts, repaired
 from .unnamed_errors import raise_unnamed_error
 
 # What vendors call OpenAI's reasons, in lower case. Unknown ones of whole answers go through, and the gateway decides.
@@ -156,7 +158,7 @@ class ChunkReader:
         self._ended: tuple[int, ...] = ()  # those whose last part was a finish reason
         self._unknown = ""  # a finish reason that is no known one
         self._calls: dict[int, CallNumbers] = {}  # by choice
-        self._halves: Halves = {}
+        self._halves = WaitingHalves()  # in documents inside of chunks; those in texts are the encoder's
 
     @property
     def finished(self) -> bool:
@@ -274,7 +276,7 @@ def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     try:
         answer: WireCompletion = _completion_decoder.decode(body)
     except UNREADABLE:
-        answer = _decode_repaired(_completion_decoder, body, "message", {})
+        answer = _decode_repaired(_completion_decoder, body, "message", None)
     if answer.object == "error":
         raise_error_event(body, hidden)
     if answer.error is not UNSET or answer.x_groq is not UNSET:
@@ -339,9 +341,14 @@ def _with_reasoning_inside(document: dict[str, Any], reasoning: Any) -> dict[str
     return document
 
 
-def _decode_repaired(decoder: msgspec.json.Decoder[Any], data: bytes, inner: str, halves: Halves) -> Any:
+def _decode_repaired(decoder: msgspec.json.Decoder[Any], data: bytes, inner: str, halves: WaitingHalves | None) -> Any:
     try:
-        return decoder.decode(repaired(data, inner, halves))
+        document = repaired(data, inner)
+        try:
+            return decoder.decode(msgspec.json.encode(document))
+        except UnicodeEncodeError:
+            keep_halves_in_texts(document, inner, halves)
+            return fitted_value(document, decoder.type, strict=True)
     except UNREADABLE as error:
         raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
 

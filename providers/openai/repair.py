@@ -1,10 +1,10 @@
 """The slow path: a chunk or completion that is not quite OpenAI's, rewritten so that the typed decoders take it.
 
-`repaired(data, "delta", halves)` or `(data, "message", {})` returns JSON holding only known keys with possible values:
+`repaired(data, "delta")` or `(data, "message")` returns a document that has only known keys with possible values:
 content as a list of parts becomes text and reasoning, arguments given as objects become JSON text, numbers given as
 text become numbers, and what cannot be understood is left out. JSON as Python writes it is read, too: NaN, infinities,
-and halves of a character, which a server that cuts its text into chunks leaves at the end of one and the start of the
-next; `halves` keeps the first one meanwhile. Sharp edge: the result may still be refused; then it is no answer.
+and halves of characters, which stay in the texts of messages. Sharp edge: the result may still be refused; then it is
+no answer.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from typing import Any
 
 import msgspec
 
-from .._shared.fitting import BOM
+from gateway.schemas.answer_halves import WaitingHalves, encode_whole, whole, whole_values
 
-#: First halves of characters at the end of a chunk, by the place of their text.
-Halves = dict[tuple[str | int, ...], str]
+from .._shared.fitting import BOM
 
 _TEXTS = ("role", "refusal", "reasoning_content", "reasoning", "thinking")
 _LEAST_LOGPROB = -9999.0  # what OpenAI writes for a token that is next to impossible
 _OBJECTS = ("audio", "annotations", "reasoning_details", "thinking_blocks", "images")
 
 
-def repaired(data: bytes, inner: str, halves: Halves) -> bytes:
-    """`data` put right; raises msgspec's errors, or ValueError, when it is not a JSON object."""
+def repaired(data: bytes, inner: str) -> dict[str, Any]:
+    """`data` decoded and put right; raises msgspec's errors, or ValueError, when it is not a JSON object."""
     document = _read(data)
     if isinstance(document, list) and len(document) == 1:
         document = document[0]  # some gateways wrap an error in an array
@@ -49,10 +48,7 @@ def repaired(data: bytes, inner: str, halves: Halves) -> bytes:
             out[name] = document[name]
     if document.get("object") == "error" and "error" not in out:
         out["error"] = document
-    try:
-        return msgspec.json.encode(out)
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_joined(out, halves, ()))
+    return out
 
 
 def _read(data: bytes) -> Any:
@@ -67,18 +63,39 @@ def _constant(name: str) -> float | None:
     return _LEAST_LOGPROB if name == "-Infinity" else None
 
 
-def _joined(value: Any, halves: Halves, place: tuple[str | int, ...]) -> Any:
+def keep_halves_in_texts(out: dict[str, Any], inner: str, halves: WaitingHalves | None) -> None:
+    """Put whole characters into all that is `repaired`, except for the texts of messages, which encoders join.
+
+    `halves` has those at the end of a text in an earlier chunk, by its place in the document; None for a whole answer.
+    """
+    for choice in out["choices"]:
+        message = choice[inner]
+        for name in _OBJECTS:
+            if name == "audio" and isinstance(message.get(name), dict):
+                message[name] = _audio(message[name])
+            elif name in message and halves is not None:
+                message[name] = _joined(message[name], halves, (choice["index"], name))
+            elif name in message:
+                message[name] = whole_values(message[name])
+        choice["logprobs"] = whole_values(choice["logprobs"])
+    for name in out:
+        if name != "choices":
+            out[name] = whole_values(out[name])
+
+
+def _audio(audio: dict[str, Any]) -> dict[str, Any]:
+    """The audio of a message; its transcript is a text."""
+    transcript = audio.get("transcript")
+    return {**whole_values(audio), **({"transcript": transcript} if isinstance(transcript, str) else {})}
+
+
+def _joined(value: Any, halves: WaitingHalves, place: tuple[str | int, ...]) -> Any:
     """`value` with whole characters only: a first half at the end of a text waits in `halves` for its second one."""
     if isinstance(value, dict):
-        return {name: _joined(item, halves, (*place, name)) for name, item in value.items()}
+        return {whole(name): _joined(item, halves, (*place, name)) for name, item in value.items()}
     if isinstance(value, list):
         return [_joined(item, halves, (*place, position)) for position, item in enumerate(value)]
-    if not isinstance(value, str):
-        return value
-    text = halves.pop(place, "") + value
-    if text and "\ud800" <= text[-1] <= "\udbff":
-        halves[place], text = text[-1], text[:-1]
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return halves.join(place, value) if isinstance(value, str) else value
 
 
 def _choice(choice: dict[str, Any], position: int, inner: str) -> dict[str, Any]:
@@ -159,7 +176,7 @@ def _function(function: dict[str, Any], payload: str) -> dict[str, Any]:
         out["name"] = function["name"]
     value = function.get(payload)
     if value is not None:
-        out[payload] = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        out[payload] = value if isinstance(value, str) else encode_whole(value).decode()
     return out
 
 

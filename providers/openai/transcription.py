@@ -30,7 +30,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import DONE_DATA
 
-from .._shared.documents import UNREADABLE, decoded, raise_error_event
+from .._shared.documents import UNREADABLE, decoded, json_object, raise_error_event
 from .._shared.fitting import read_json
 from .._shared.whole_stream import events_of, is_event_stream
 from .server import OpenAIServer, SharedOptions
@@ -239,9 +239,9 @@ def read_event(event: Event, hidden: Sequence[str] = ()) -> tuple[TranscriptEven
     """The step in an event, None for one that says nothing; and the usage of one in the form of a chat."""
     if event.name == "error":
         raise_error_event(event.data, hidden)
-    found = decoded(_documents, event.data)
+    found = decoded(_documents, event.data, halves=True)
     if found.error or found.type == "error":
-        raise error_of_document(found.error or msgspec.json.decode(event.data), hidden)
+        raise error_of_document(found.error or json_object(event.data), hidden)
     if found.type == DELTA:
         return TranscriptEvent(delta=found.delta or "", logprobs=found.logprobs), None
     if found.type == SEGMENT:
