@@ -67,7 +67,7 @@ from .credentials import FixedHeaders, VertexToken, google_token_source
 from .events import FrameReader
 from .failures import raise_for_status
 from .model_flags import ModelFlags, flags_of
-from .native import accepted_fields, native_body, native_chunks, native_completion, native_of
+from .native import NativeFrames, accepted_fields, native_body, native_completion, native_of
 from .parallel import in_parallel
 from .request import chat_body
 from .usage import image_usage
@@ -177,7 +177,7 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         async with await self._send(target, STREAM, self._chat_body(request, target)) as answer:
             await raise_for_status(answer, self._hidden)
             reader = FrameReader(self._hidden, model=target.model)
-            read = reader.read if native_of(request) is None else partial(native_chunks, reader)
+            read = reader.read if native_of(request) is None else NativeFrames(reader).read
             if _is_json(answer):
                 for chunk in reader.read_document(await answer.read()):  # an error, or a server that does not stream
                     yield chunk

@@ -17,11 +17,12 @@ from gateway import ChatChunk, ChunkChoice, Delta, Event, ToolCallDelta
 from gateway.errors import UpstreamInvalidResponse
 from gateway.sse import DONE_DATA
 
+from .._shared.documents import UNREADABLE
 from .answer import Searches, audio_head, image, logprobs, tool_call
 from .audio import pcm
 from .finish import finish_reason, refusal
 from .usage import counts_output, read_usage
-from .wire import Blob, WireAnswer, WireCandidate, WirePart, read_answer, read_whole
+from .wire import Blob, WireAnswer, WireCandidate, WirePart, checked, read_answer, read_whole, usual_answer
 
 
 class FrameReader:
@@ -40,7 +41,7 @@ class FrameReader:
     def read(self, event: Event) -> list[ChatChunk]:
         """The chunks in one frame; none for one that says nothing."""
         try:
-            return self._read(read_answer(event.data, self._hidden))
+            return self.chunks(read_answer(event.data, self._hidden))
         except UpstreamInvalidResponse:
             if event.data == DONE_DATA:  # of servers that follow OpenAI, too
                 return []
@@ -48,9 +49,18 @@ class FrameReader:
 
     def read_document(self, body: bytes) -> list[ChatChunk]:
         """The chunks of a whole answer, from a server that does not stream."""
-        return self._read(read_whole(body, self._hidden))
+        return self.chunks(read_whole(body, self._hidden))
 
-    def _read(self, answer: WireAnswer) -> list[ChatChunk]:
+    def read_usual(self, event: Event) -> list[ChatChunk] | None:
+        """As `read` for a frame of Google's shape; None for any other, as with half of a character."""
+        try:
+            answer = usual_answer(event.data)
+        except UNREADABLE:
+            return None
+        return self.chunks(checked(answer, event.data, self._hidden))
+
+    def chunks(self, answer: WireAnswer) -> list[ChatChunk]:
+        """The chunks of a frame."""
         for candidate in answer.candidates or ():
             self._searches.add(candidate.grounding_metadata)
         chunks = [

@@ -16,6 +16,7 @@ from msgspec import Raw, structs
 from gateway import ChatChunk, ChatCompletion, ChatRequest, Event
 from gateway.schemas.native_request import GEMINI, AcceptedFields, NativeChunk, NativeCompletion, NativeRequest
 
+from .._shared.whole_events import Document, PlacedText, WholeEvents
 from .contents import BYPASS
 from .events import FrameReader
 
@@ -79,14 +80,57 @@ def native_completion(completion: ChatCompletion, document: bytes) -> ChatComple
     return NativeCompletion(document=document, **structs.asdict(completion))
 
 
-def native_chunks(reader: FrameReader, event: Event) -> list[ChatChunk]:
-    """The chunk of one frame, with the frame."""
-    chunks = reader.read(event)
+class NativeFrames:
+    """Reads the frames of one stream, and passes each on."""
+
+    def __init__(self, reader: FrameReader) -> None:
+        self._reader = reader
+        self._whole: WholeEvents | None = None  # while half of a character waits for its other half
+
+    def read(self, event: Event) -> list[ChatChunk]:
+        """The chunk of one frame, with the frame."""
+        if self._whole is None and (chunks := self._reader.read_usual(event)) is not None:
+            return _native(chunks, event)
+        self._whole = whole = self._whole or WholeEvents(_texts_of, _alone)
+        found = [chunk for one in whole.read(event) for chunk in _native(self._reader.read(one), one)]
+        if not whole.are_waiting:
+            self._whole = None
+        return found
+
+
+def _native(chunks: list[ChatChunk], event: Event) -> list[ChatChunk]:
     if event.data[:1] != b"{":
         return chunks
     choices = [part for chunk in chunks for part in chunk.choices]
     usage = chunks[-1].usage if chunks else msgspec.UNSET
     return [NativeChunk(choices=choices, usage=usage, event=event.data, name="")]
+
+
+def _texts_of(document: Document) -> list[PlacedText]:
+    """The texts of a frame, which go on in the next frame; nothing follows those before another part or a finish."""
+    found: list[PlacedText] = []
+    candidates = document.get("candidates")
+    for number, one in enumerate(candidates if isinstance(candidates, list) else ()):
+        content = one.get("content") if isinstance(one, dict) else None
+        parts = content.get("parts") if isinstance(content, dict) else None
+        before: PlacedText | None = None
+        for part in parts if isinstance(parts, list) else ():
+            text = None
+            if isinstance(part, dict) and isinstance(part.get("text"), str):
+                index = one.get("index", number)
+                text = PlacedText((str(index), part.get("thought") is True), part, "text", owner=index)
+                found.append(text)
+            if before is not None and (text is None or text.place != before.place):
+                before.ends = True
+            before = text
+        if before is not None and one.get("finishReason"):
+            before.ends = True
+    return found
+
+
+def _alone(document: Document, text: PlacedText) -> Document:
+    part = {name: text.holder[name] for name in ("text", "thought") if name in text.holder}
+    return {"candidates": [{"content": {"parts": [part], "role": "model"}, "index": text.owner}]}
 
 
 def _signed(raw: Raw) -> Raw:

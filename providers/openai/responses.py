@@ -34,6 +34,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 
 from .._shared.documents import UNREADABLE, decoded, raise_error_event
+from .._shared.whole_events import Document, PlacedText, WholeEvents
 
 _TRUE, _FALSE = Raw(b"true"), Raw(b"false")
 _PLAIN_STREAM = Raw(b'{"include_obfuscation":false}')
@@ -57,6 +58,7 @@ BEGINNINGS = frozenset({"response.created", "response.in_progress", "response.qu
 FINISHED = frozenset({"response.completed", "response.incomplete"})
 FAILED = frozenset({"response.failed", "response.cancelled", "error"})
 SEARCHES = "web_search_call"
+PLACE = ("type", "item_id", "output_index", "content_index", "summary_index")  # of a text that events go on with
 
 
 class WirePart(Struct):
@@ -143,29 +145,70 @@ async def read_responses(answer: Answer, hidden: Sequence[str]) -> AsyncGenerato
             return
         kept: list[NativeChunk] = []
         begins = True
+        reader = EventReader(hidden)
         while events := await answer.read_events():
             for event in events:
-                chunk = read_event(event, hidden)
-                if begins and chunk.name in BEGINNINGS:
-                    kept.append(chunk)
-                    continue
-                for one in kept:
-                    yield one
-                kept, begins = [], False
-                yield chunk
-                if chunk.name in FINISHED:
-                    answer.release()
-                    return
+                for chunk in reader.read(event):
+                    if begins and chunk.name in BEGINNINGS:
+                        kept.append(chunk)
+                        continue
+                    for one in kept:
+                        yield one
+                    kept, begins = [], False
+                    yield chunk
+                    if chunk.name in FINISHED:
+                        answer.release()
+                        return
         raise UpstreamTruncated()
 
 
-def read_event(event: Event, hidden: Sequence[str]) -> NativeChunk:
-    """The chunk of an event; raises the error of one that ends a failed answer."""
-    data = event.data
+class EventReader:
+    """Reads the events of one stream."""
+
+    __slots__ = ("_hidden", "_whole")
+
+    def __init__(self, hidden: Sequence[str]) -> None:
+        self._hidden = hidden
+        self._whole: WholeEvents | None = None  # while half of a character waits for its other half
+
+    def read(self, event: Event) -> list[NativeChunk]:
+        """The chunks of an event; raises the error of one that ends a failed answer."""
+        if self._whole is None:
+            try:
+                wire = _event_decoder.decode(event.data)
+            except UNREADABLE:
+                pass
+            else:
+                return [read_event(event, wire, self._hidden)]
+        self._whole = whole = self._whole or WholeEvents(_texts_of, _alone)
+        found = [read_event(one, _decoded(one), self._hidden) for one in whole.read(event)]
+        if not whole.are_waiting:
+            self._whole = None
+        return found
+
+
+def _decoded(event: Event) -> WireEvent:
     try:
-        wire = _event_decoder.decode(data)
+        return _event_decoder.decode(event.data)
     except UNREADABLE as error:
         raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
+
+
+def _texts_of(document: Document) -> list[PlacedText]:
+    """The `delta` of an event, which goes on in the next event of its part or item."""
+    if not isinstance(document.get("delta"), str):
+        return []
+    place = tuple(str(document.get(name)) for name in PLACE)
+    return [PlacedText(place, document, "delta")]
+
+
+def _alone(document: Document, text: PlacedText) -> Document:
+    return {**text.holder, "logprobs": []} if "logprobs" in document else text.holder
+
+
+def read_event(event: Event, wire: WireEvent, hidden: Sequence[str]) -> NativeChunk:
+    """The chunk of an event; raises the error of one that ends a failed answer."""
+    data = event.data
     name = wire.type or event.name
     if name in TEXTS:
         delta = Delta()
