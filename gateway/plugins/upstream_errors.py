@@ -33,6 +33,7 @@ from gateway.errors import (
 )
 from gateway.redaction import MAX_DETAIL, MAX_MESSAGE, REMOVED, hide, redact
 from gateway.redaction import clean as clean
+from gateway.schemas.answer_halves import decode_whole, whole
 
 if TYPE_CHECKING:
     from gateway.http_client.upstream import Answer
@@ -74,6 +75,7 @@ _QUOTED_NAME = re.compile(r"(?<![\w:])(?<!: )(['\"`])[^\s'\"`]{1,128}\1(?!\w)")
 _QUOTE = re.compile(r"(?<!\w)['\"`]")
 _NESTED = re.compile(r"\{\s*\\?['\"]")  # the document of another upstream, inside a message
 
+_any = msgspec.json.Decoder()
 _PARAM = re.compile(r"[A-Za-z_][\w.\[\]-]{0,99}")
 _REQUEST_ID = re.compile(r"[\w.:/=+-]{1,100}", re.ASCII)
 _CODE = re.compile(r"[a-z0-9_.-]{1,64}", re.IGNORECASE)
@@ -282,7 +284,7 @@ def _status_of_text(complaint: Complaint) -> int:
 def _parse(body: bytes) -> Complaint:
     """The complaint in an error body: JSON of any known shape, or plain text."""
     try:
-        document = msgspec.json.decode(body)
+        document = decode_whole(_any, body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return Complaint(message=body[:MAX_READ].decode("utf-8", "replace"))
     if isinstance(document, list) and document:
@@ -334,7 +336,7 @@ def _word(value: Any) -> str:
 def _text(value: Any) -> str:
     """The text of a message, which may be a list of validation errors or an object with one."""
     if isinstance(value, str):
-        return value
+        return whole(value)
     if isinstance(value, dict):
         return next((_text(value[key]) for key in ("message", "msg", "detail") if value.get(key)), "")
     if isinstance(value, list):

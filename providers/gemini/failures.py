@@ -23,7 +23,9 @@ from gateway.plugins.upstream_errors import (
     request_id_of,
     wait_asked,
 )
+from gateway.schemas.answer_halves import decode_whole
 
+_any = msgspec.json.Decoder()
 _OUR_CREDENTIAL = re.compile(r"(API_KEY|ACCESS_TOKEN|CREDENTIALS|ACCOUNT_STATE|SERVICE_DISABLED|CONSUMER_)[A-Z_]*")
 _DELAY = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)s")
 
@@ -68,7 +70,7 @@ def _known(status: int, error: Any, asked: float | None) -> GatewayError | None:
 def _error(body: bytes) -> Any:
     """The value of `error` in a document, which may stand in an array; empty when there is none."""
     try:
-        document = msgspec.json.decode(body)
+        document = decode_whole(_any, body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     if isinstance(document, list) and document:

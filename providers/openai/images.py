@@ -19,7 +19,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import DONE_DATA
 
-from .._shared.documents import decoded, raise_error_event
+from .._shared.documents import decoded, json_object, raise_error_event
 from .._shared.image_usage import add_usage
 from .._shared.whole_stream import events_of, is_event_stream
 from .server import OpenAIServer, SharedOptions, fields_body
@@ -118,7 +118,7 @@ class ImageReader:
             raise_error_event(event.data, self._hidden)
         found = decoded(_events, event.data)
         if found.error or found.type == "error":
-            raise error_of_document(found.error or msgspec.json.decode(event.data), self._hidden)
+            raise error_of_document(found.error or json_object(event.data), self._hidden)
         kind = found.type or event.name
         if kind == "message" and (found.b64_json or found.url):  # the event of a server that names none
             kind = COMPLETED if found.partial_image_index is None else PREVIEW

@@ -19,7 +19,7 @@ from gateway.sse import DONE_DATA
 
 from .._shared.audio_body import audio_of
 from .._shared.base64_text import base64_bytes
-from .._shared.documents import decoded
+from .._shared.documents import decoded, json_object
 from .server import OpenAIServer, SharedOptions, fields_body
 
 DELTA, DONE = "speech.audio.delta", "speech.audio.done"
@@ -80,7 +80,7 @@ def read_event(event: Event, hidden: Sequence[str] = ()) -> tuple[SpeechChunk | 
     """The audio or the usage in an event, and whether it is the last."""
     found = decoded(_events, event.data)
     if found.error or event.name == "error" or found.type == "error":
-        raise error_of_document(found.error or msgspec.json.decode(event.data), hidden)
+        raise error_of_document(found.error or json_object(event.data), hidden)
     if found.type == DONE:
         return SpeechChunk(usage=read_usage(found.usage)), True
     if found.type != DELTA:
