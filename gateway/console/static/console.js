@@ -79,8 +79,12 @@
     row.scrollLeft += inside.left - around.left - (around.width - inside.width) / 2;
   };
 
+  // A browser may leave a link that has a pixel in sight where it is when it gets the focus.
+  const showFocus = (event) => event.target.scrollIntoView({ block: "nearest", inline: "nearest" });
+
   const ready = () => {
     showCurrentPage();
+    document.querySelector(".side")?.addEventListener("focusin", showFocus);
     localise(document);
     for (const only of document.querySelectorAll("[data-scripted][hidden]")) only.hidden = false;
     new MutationObserver((changes) => {
