@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import sqlalchemy as sa
@@ -36,25 +37,17 @@ Statements = list[tuple[str, Any]]
 
 def filled_once(upgrade: Upgrade) -> Callable[[Engine, DatabaseAddress], None]:
     """A replacement of `gateway.database.engine._migrate`; a test that replaces `upgrade` has its own migrations."""
-    migrate, contents = engines._migrate, list[bytes]()
+    migrate, migrated = engines._migrate, list[sqlite3.Connection]()
 
     def fill(engine: Engine, address: DatabaseAddress) -> None:
         if address.file is None or command.upgrade is not upgrade:
             migrate(engine, address)
             return
+        if not migrated:
+            migrated.append(_migrated(migrate))
         with held(lock_of(engine, address.file, "migration"), within=engines.MIGRATE_WITHIN):
-            # Another process may have migrated it: then all of it is in the write-ahead log, beside an empty file. The
-            # log is looked for first: who closes the database fills the file before the log is removed.
-            log = address.file.with_name(f"{address.file.name}-wal")
-            is_filled = bool(contents) and not log.exists() and not address.file.stat().st_size
-            if is_filled:
-                _fill(address.file, contents[0])
-        if not is_filled:
-            is_new = not address.file.stat().st_size
-            migrate(engine, address)
-            if is_new:
-                with closing(sqlite3.connect(address.file)) as connection:
-                    contents.append(connection.serialize())
+            _fill(address.file, migrated[0])
+        migrate(engine, address)
 
     return fill
 
@@ -67,11 +60,33 @@ def copied_database(server: PostgresServer) -> DatabaseAddress:
     return address
 
 
-def _fill(file: Path, content: bytes) -> None:
-    """Let the database have that content and an id of its own."""
-    file.write_bytes(content)
-    with closing(sqlite3.connect(file)) as connection, connection:
+def _migrated(migrate: Callable[[Engine, DatabaseAddress], None]) -> sqlite3.Connection:
+    """A new database in memory, migrated."""
+    content = sqlite3.connect(":memory:", check_same_thread=False)
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "gateway.db")
+        address = DatabaseAddress(file=file)
+        engine = engines._sqlite_engine(address)
+        migrate(engine, address)
+        engine.dispose()
+        with closing(sqlite3.connect(file)) as connection:
+            connection.backup(content)
+    return content
+
+
+def _fill(file: Path, migrated: sqlite3.Connection) -> None:
+    """Let the database have the content of a migrated one and an id of its own, if it is empty.
+
+    Another process may open it at the same time, and writes the first page to it then. So the content passes SQLite's
+    locks, not a write to the file.
+    """
+    with closing(sqlite3.connect(file, timeout=60)) as connection:
+        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
+            return
+        connection.execute("PRAGMA synchronous = OFF")
+        migrated.backup(connection)
         connection.execute("UPDATE meta SET value = ? WHERE key = ?", ("db_" + secrets.token_hex(16), ID))
+        connection.commit()
 
 
 def migrated_once(upgrade: Upgrade = command.upgrade) -> Upgrade:

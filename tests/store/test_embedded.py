@@ -36,8 +36,13 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     # A killed process stays a zombie until its new parent looks.
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return sys.platform != "linux"
+    except ProcessLookupError:  # it ended while its file was open
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
 
 
 async def killable_owner(folder: Path) -> asyncio.subprocess.Process:
