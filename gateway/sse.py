@@ -203,7 +203,7 @@ class FrameTemplate:
         """The template of an event in which `read` finds `text`; None if the text is encoded in an unusual way."""
         try:
             before, _, after = data.partition(_encode(text))
-        except UnicodeEncodeError:  # half of a character
+        except UnicodeEncodeError:  # a lone surrogate
             return None
         return cls(before, after) if read(before + _encode(_PROBE) + after) == _PROBE else None
 

@@ -16,8 +16,8 @@ from gateway.api.request_metadata import RequestMetadata
 from gateway.errors import GatewayError, RequestTooLarge, UnsupportedContentType
 from gateway.inference.idempotency import request_digest
 from gateway.schemas.duplicate_keys import Examined
-from gateway.schemas.half_characters import REPLACED, refuse_in_names, without_halves
 from gateway.schemas.large_json import LARGE, Examination
+from gateway.schemas.request_surrogates import refuse_in_names, without_surrogates
 from gateway.uploads.body_budgets import BodyBudgets
 from gateway.uploads.budget import Share
 from gateway.uploads.inflate import FREE, BodyInflater
@@ -32,7 +32,7 @@ class JsonBody:
 
     __slots__ = (
         "_budgets", "_content", "_digest", "_error", "_examined", "_handler", "_length", "_max_bytes",
-        "_metadata", "_model", "_parts", "_share", "replaced", "size",
+        "_metadata", "_model", "_parts", "_share", "has_lone_surrogates", "size",
     )  # fmt: skip
 
     _metadata: RequestMetadata
@@ -50,7 +50,7 @@ class JsonBody:
         self._digest = ""
         self._error: GatewayError | None = None
         self.size = 0  # bytes, inflated
-        self.replaced: tuple[str, ...] = ()
+        self.has_lone_surrogates = False
 
     def begin(self, handler: KeyedHandler) -> Awaitable[None] | None:
         """Prepare to read the body; the account of the key is known."""
@@ -99,16 +99,17 @@ class JsonBody:
         found = content if self._examined is None else self._examined
         return body_with_model(found, self._model) if self._model else found
 
-    def without_halves(self) -> bytes | None:
-        """What `take` returned, with U+FFFD for lone halves of characters; None if it has none, or is large.
+    def without_surrogates(self) -> bytes | None:
+        """What `take` returned, with U+FFFD for lone surrogates; None if it has none, or is large.
 
-        Decoders refuse a text with halves, so a text without them costs nothing. InvalidValue for a half in a name.
+        Decoders refuse a text with surrogates, so a text without them costs nothing. InvalidValue for one in a
+        name.
         """
         content = self._content
-        found = content if self._examined is not None else without_halves(content)
+        found = content if self._examined is not None else without_surrogates(content)
         if found is content:
             return None
-        self.replaced = (REPLACED,)
+        self.has_lone_surrogates = True
         refuse_in_names(found)
         body = body_with_model(found, self._model) if self._model else found
         return body if isinstance(body, bytes) else None
@@ -149,7 +150,7 @@ class JsonBody:
                 await handler.services.paced_steps.run(account, handler, examination.steps())
                 self._examined = examination.result
                 if self._examined.content is not content:
-                    self.replaced = (REPLACED,)
+                    self.has_lone_surrogates = True
                     refuse_in_names(self._examined)
                 if self._metadata.idempotency_key is not None:
                     self._digest = await asyncio.to_thread(request_digest, handler.path, content)

@@ -45,7 +45,7 @@ class MultipartBody:
         self._handler: KeyedHandler | None = None  # until the key was confirmed
         self._begun = False
         self.size = 0
-        self.replaced: tuple[str, ...] = ()
+        self.has_lone_surrogates = False
         self.is_large = False  # its parts are decoded as they arrive
 
     def begin(self, handler: KeyedHandler) -> Awaitable[None] | None:
@@ -95,8 +95,8 @@ class MultipartBody:
         finally:
             del error  # its traceback refers to this frame, and so to the upload
 
-    def without_halves(self) -> None:
-        """Forms are UTF-8, which has no halves of characters."""
+    def without_surrogates(self) -> None:
+        """Forms are UTF-8, which has no surrogates."""
         return
 
     def digest(self, path: str) -> str:

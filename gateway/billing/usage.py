@@ -383,11 +383,11 @@ def possible_usage(usage: object, kind: type[M]) -> M | None:
     return usage if usage.input_tokens or usage.output_tokens else None
 
 
-def text_units(text: str, halves: str = "surrogatepass") -> int:
-    """Estimated quarter tokens of `text`; constant time for ASCII. With "strict", half a character is an error."""
+def text_units(text: str, surrogates: str = "surrogatepass") -> int:
+    """Estimated quarter tokens of `text`; constant time for ASCII. With "strict", a lone surrogate is an error."""
     if text.isascii():
         return len(text)
-    raw = text.encode("utf-8", halves)
+    raw = text.encode("utf-8", surrogates)
     two = len(raw.translate(None, _NOT_TWO_BYTE))
     three = len(raw.translate(None, _NOT_THREE_BYTE))
     four = len(raw.translate(None, _NOT_FOUR_BYTE))

@@ -39,7 +39,7 @@ def models_to_choose(known: Iterable[str], chosen: Iterable[str] = ()) -> Offere
 
 
 def chosen_models(visit: Visit) -> list[str]:
-    """The models that a form of `_models.html` has: those with a mark and the typed ones, one a line."""
+    """The models that a form of `_more_models.html` has: those with a mark and the typed ones, one a line."""
     return list(
         dict.fromkeys([*visit.texts("models"), *filter(None, map(str.strip, visit.text("more_models").split("\n")))])
     )

@@ -13,7 +13,7 @@ from gateway.web.work_threads import LONG
 
 
 async def json_file(name: str, text: Callable[[], bytes]) -> Download:
-    """The file `name` with a JSON text, which is made and set in lines in a thread before anything is sent."""
+    """The file `name` with a JSON text, which is made and indented in a thread before anything is sent."""
     content = await LONG.run(lambda: msgspec.json.format(text()))
     return Download(name, "application/json", pieces_of(content))
 

@@ -17,8 +17,8 @@ from gateway.billing.delivered import Delivered
 from gateway.billing.usage import is_possible
 from gateway.encoders.chat_choice import ChoiceEncoder
 from gateway.encoders.chat_form import AnswerForm
-from gateway.encoders.chat_halves import ChoiceHalves
 from gateway.encoders.chat_media import count_message
+from gateway.encoders.chat_surrogates import ChoiceSurrogates
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.schemas.chat_response import ChatChunk, ChunkChoice, CompletionUsage, Delta
 
@@ -33,8 +33,8 @@ class AnswerEncoder:
         "_choices",
         "_count",
         "_counted",
-        "_halves",
         "_last",
+        "_surrogates",
         "content_started",
         "continued",
         "delivered",
@@ -51,7 +51,7 @@ class AnswerEncoder:
         self.continued = False  # a second upstream continued, so neither count covers the whole answer
         self.content_started = False  # content of the answer was encoded
         self._choices: list[ChoiceEncoder] = []
-        self._halves: ChoiceHalves | None = None  # while half of a character waits for its other half
+        self._surrogates: ChoiceSurrogates | None = None  # while a high surrogate waits for its low surrogate
         self._last = ChatChunk()
 
     # Written by each dialect -----------------------------------------------------------------------------------------
@@ -85,23 +85,23 @@ class AnswerEncoder:
         frames: list[bytes] = []
         for part in chunk.choices:
             for encoded in self._choice(part.index, chunk, frames).feed(part):
-                if self._halves is not None:
-                    frames += self._feed_halves(chunk, encoded)
+                if self._surrogates is not None:
+                    frames += self._feed_surrogates(chunk, encoded)
                     continue
                 try:
                     self._add(encoded.delta)
                 except UnicodeEncodeError:  # as of a plugin's text, or of an upstream that cuts by UTF-16 units
-                    frames += self._feed_halves(chunk, encoded)
+                    frames += self._feed_surrogates(chunk, encoded)
                     continue
                 frames.append(self.part_frames(chunk, encoded))
         return b"".join(frames)
 
-    def _feed_halves(self, chunk: ChatChunk, part: ChunkChoice) -> list[bytes]:
-        """The frames of a part that has halves of characters, or follows one that had."""
-        self._halves = halves = self._halves or ChoiceHalves()
-        frames = self._whole_frames(chunk, halves.parts(part))
-        if not halves.are_waiting:
-            self._halves = None
+    def _feed_surrogates(self, chunk: ChatChunk, part: ChunkChoice) -> list[bytes]:
+        """The frames of a part that has surrogates, or follows one that had."""
+        self._surrogates = surrogates = self._surrogates or ChoiceSurrogates()
+        frames = self._whole_frames(chunk, surrogates.parts(part))
+        if not surrogates.are_waiting:
+            self._surrogates = None
         return frames
 
     def _whole_frames(self, chunk: ChatChunk, parts: list[ChunkChoice]) -> list[bytes]:
@@ -111,10 +111,10 @@ class AnswerEncoder:
             frames.append(self.part_frames(chunk, part))
         return frames
 
-    def _end_halves(self, halves: ChoiceHalves) -> bytes:
-        """The frames of halves that stay alone; a count of the whole answer still covers it."""
-        was_counted, self._halves = self.counted, None
-        frames = self._whole_frames(self._last, halves.rest())
+    def _end_surrogates(self, surrogates: ChoiceSurrogates) -> bytes:
+        """The frames of lone surrogates; a count of the whole answer still covers it."""
+        was_counted, self._surrogates = self.counted, None
+        frames = self._whole_frames(self._last, surrogates.rest())
         if was_counted:
             self._counted = copy(self.delivered)
         return b"".join(frames)
@@ -138,7 +138,7 @@ class AnswerEncoder:
     def continue_elsewhere(self) -> None:
         """Another upstream continues the answer, so the usage of the first one does not cover it."""
         self.usage, self._counted, self.continued = None, None, True
-        self._halves = None  # the other one continues after the last whole character
+        self._surrogates = None  # the other one continues after the last whole character
 
     @property
     def finished(self) -> bool:
@@ -162,7 +162,7 @@ class AnswerEncoder:
         """The last frames of a complete stream: finishes, usage, end; UpstreamTruncated if a choice has no finish."""
         if not self.finished:
             raise UpstreamTruncated()
-        frames = b"" if self._halves is None else self._end_halves(self._halves)
+        frames = b"" if self._surrogates is None else self._end_surrogates(self._surrogates)
         return frames + self.last_frames([choice.finish() for choice in self._choices])
 
     def counted_usage(self) -> CompletionUsage:

@@ -15,7 +15,7 @@ from gateway.billing.usage import text_units
 from gateway.encoders.answer_encoder import AnswerEncoder, CountAnswer
 from gateway.encoders.chat_form import AnswerForm, service_tier
 from gateway.ids import padding
-from gateway.schemas.answer_halves import encode_whole
+from gateway.schemas.answer_surrogates import encode_whole
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChunkChoice, Delta
 from gateway.sse import DONE, encode_data
@@ -54,7 +54,7 @@ class ChatStreamEncoder(AnswerEncoder):
         choices = chunk.choices
         if not choices:
             return self._moderation(chunk)
-        if self._halves is None and len(choices) == 1 and (frame := self._text(chunk, choices[0])):
+        if self._surrogates is None and len(choices) == 1 and (frame := self._text(chunk, choices[0])):
             return frame
         self._plain = None
         return self._feed_parts(chunk)
@@ -93,7 +93,7 @@ class ChatStreamEncoder(AnswerEncoder):
         choice = self._choices[index]
         try:
             encoded = _encoder.encode(text)
-        except UnicodeEncodeError:  # half of a character
+        except UnicodeEncodeError:  # a lone surrogate
             return b""
         if not choice.opened or _encoder.encode(delta) != b'{"content":%b}' % encoded:
             return b""
@@ -125,7 +125,7 @@ class ChatStreamEncoder(AnswerEncoder):
             else:
                 before, after = template.before, template.after
                 frames = b"".join([b"%b%b%b" % (before, _encoder.encode(text), after) for text in texts])
-        except UnicodeEncodeError:  # half of a character
+        except UnicodeEncodeError:  # a lone surrogate
             return b""
         self._last, delivered.text_quarter_tokens = like, quarters  # after the encoding, which may raise
         return frames
@@ -139,7 +139,7 @@ class ChatStreamEncoder(AnswerEncoder):
         out = self._stamp(chunk, [part])
         try:
             return encode_data(_encoder.encode(out))
-        except UnicodeEncodeError:  # half of a character in what is not counted, such as log probabilities
+        except UnicodeEncodeError:  # a lone surrogate in what is not counted, such as log probabilities
             return encode_data(encode_whole(out))
 
     def _stamp(self, chunk: ChatChunk, choices: list[ChunkChoice]) -> ChatChunk:

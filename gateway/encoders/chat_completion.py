@@ -6,10 +6,10 @@ from msgspec import UNSET
 
 from gateway.billing.delivered import Delivered
 from gateway.encoders.chat_form import AnswerForm, call_id, finish_reason, service_tier
-from gateway.encoders.chat_halves import make_whole
 from gateway.encoders.chat_media import count_message
+from gateway.encoders.chat_surrogates import make_whole
 from gateway.errors import UpstreamInvalidResponse
-from gateway.schemas.answer_halves import encode_whole
+from gateway.schemas.answer_surrogates import encode_whole
 from gateway.schemas.chat_response import ChatCompletion, ChatMessage, ToolCall
 
 
@@ -71,7 +71,7 @@ def _normalize_call(call: ToolCall) -> None:
 
 
 def delivered_of(answer: ChatCompletion, *, audio_rate: int) -> Delivered:
-    """Our own count of a whole answer, whose halves of characters are joined; `audio_rate` is in bytes a second."""
+    """Our own count of a whole answer, whose surrogates are joined; `audio_rate` is in bytes a second."""
     try:
         return _delivered_of(answer, audio_rate)
     except UnicodeEncodeError:

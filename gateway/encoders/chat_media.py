@@ -23,7 +23,7 @@ USUAL_RATE = 8_000
 def count_message(message: Delta | ChatMessage, delivered: Delivered, *, audio_rate: int = PCM_RATE) -> None:
     """Add the content of a delta or of a whole message to `delivered`; `audio_rate` is in bytes a second.
 
-    UnicodeEncodeError for a text with half of a character, which cannot be sent; `delivered` is unchanged then.
+    UnicodeEncodeError for a text with a lone surrogate, which cannot be sent; `delivered` is unchanged then.
     """
     quarters = reasoning = 0
     if message.content:

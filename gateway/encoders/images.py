@@ -175,7 +175,7 @@ def _text(value: object, *nothing: str) -> str:
 
 
 def _is_writable(value: object) -> TypeGuard[str]:
-    """Whether this is a text that can be encoded as JSON; half of a surrogate pair cannot."""
+    """Whether this is a text that can be encoded as JSON; a lone surrogate cannot."""
     if not isinstance(value, str):
         return False
     try:

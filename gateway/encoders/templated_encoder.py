@@ -50,14 +50,14 @@ class TemplatedEncoder(AnswerEncoder):
         before, after = self._before, self._after
         try:
             frames = b"".join([b"%b%b%b" % (before, _encoder.encode(text), after) for text in texts])
-        except UnicodeEncodeError:  # half of a character
+        except UnicodeEncodeError:  # a lone surrogate
             return b""
         self._last, self.delivered.text_quarter_tokens = like, quarters  # after the encoding, which may raise
         return frames
 
 
 def encoded_alone(delta: Delta, text: str) -> bytes:
-    """The text as JSON if the delta has nothing else; empty otherwise, and for a text with half of a character."""
+    """The text as JSON if the delta has nothing else; empty otherwise, and for a text with a lone surrogate."""
     try:
         encoded = _encoder.encode(text)
     except UnicodeEncodeError:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, structs
 
-from gateway.schemas.answer_halves import encode_whole
+from gateway.schemas.answer_surrogates import encode_whole
 from gateway.schemas.transcription import (
     Segment,
     Transcript,

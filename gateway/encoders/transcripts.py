@@ -10,10 +10,10 @@ from gateway.billing.delivered import Delivered
 from gateway.billing.usage import text_units
 from gateway.encoders.transcript_formats import Speakers, delta_frame, segment_frame, typed_transcript
 from gateway.errors import UpstreamTruncated
-from gateway.schemas.answer_halves import WaitingHalves
+from gateway.schemas.answer_surrogates import WaitingSurrogates
 from gateway.schemas.transcription import Transcript, TranscriptEvent, TranscriptionRequest
 
-DELTA = "delta"  # where halves of characters wait
+DELTA = "delta"  # where surrogates wait
 
 
 class TranscriptStreamEncoder:
@@ -25,7 +25,7 @@ class TranscriptStreamEncoder:
         self._speakers = Speakers(request)
         self._diarized = request.response_format == "diarized_json"
         self._segments = 0
-        self._halves = WaitingHalves()
+        self._surrogates = WaitingSurrogates()
 
     @property
     def content_started(self) -> bool:
@@ -39,7 +39,7 @@ class TranscriptStreamEncoder:
         if item.done is not None:
             self.transcript = typed_transcript(item.done)
         frames = b""
-        if item.delta or self._halves:
+        if item.delta or self._surrogates:
             self.delivered.text_quarter_tokens += self._units(item)
             frames = delta_frame(item) if item.delta else b""
         if item.segment is not None and self._diarized:
@@ -48,16 +48,16 @@ class TranscriptStreamEncoder:
         return frames
 
     def _units(self, item: TranscriptEvent) -> int:
-        """The quarter tokens of the text; halves of characters in it are joined over events."""
-        if not self._halves:
+        """The quarter tokens of the text; surrogates in it are joined over events."""
+        if not self._surrogates:
             try:
                 return text_units(item.delta, "strict")
             except UnicodeEncodeError:
                 pass
         if item.delta:
-            item.delta = self._halves.join(DELTA, item.delta)
+            item.delta = self._surrogates.join(DELTA, item.delta)
         if item.done is not None:
-            item.delta += self._halves.give_up(DELTA)
+            item.delta += self._surrogates.give_up(DELTA)
         return text_units(item.delta)
 
     def close(self) -> bytes:

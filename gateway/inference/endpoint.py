@@ -63,7 +63,7 @@ class Body(Protocol):
     """A request's body after all of it was read."""
 
     size: int
-    replaced: tuple[str, ...]  # what of it was replaced, for `x-gateway-dropped-params`
+    has_lone_surrogates: bool  # they were replaced, which `x-gateway-dropped-params` says
 
     @property
     def is_large(self) -> bool:
@@ -72,8 +72,8 @@ class Body(Protocol):
     def take(self) -> Any:
         """The argument of `decode`; raises the first error of the body."""
 
-    def without_halves(self) -> Any:
-        """What `take` returned without lone halves of characters; None if it has none. InvalidValue."""
+    def without_surrogates(self) -> Any:
+        """What `take` returned without lone surrogates; None if it has none. InvalidValue."""
 
     def digest(self, path: str) -> str:
         """A digest that is equal for equal requests; compared when an Idempotency-Key is used again."""

@@ -28,6 +28,7 @@ from gateway.inference.media_fetch import fetch_media
 from gateway.inference.services import Services
 from gateway.log import gateway_log
 from gateway.routing.dispatcher import Opened
+from gateway.schemas.request_surrogates import REPLACED
 
 DROPPED = "x-gateway-dropped-params"
 
@@ -113,12 +114,12 @@ class Pipeline:
         try:
             asked.content = endpoint.decode(content, self._services.settings)
         except errors.InvalidJSON:
-            content = body.without_halves()
+            content = body.without_surrogates()
             if content is None:
                 raise
             asked.content = endpoint.decode(content, self._services.settings)
-        if body.replaced:
-            asked.reply.headers[DROPPED] = ",".join(body.replaced)
+        if body.has_lone_surrogates:
+            asked.reply.headers[DROPPED] = REPLACED
         asked.body_size = body.size
         return digest
 

@@ -33,7 +33,7 @@ from gateway.errors import (
 )
 from gateway.redaction import MAX_DETAIL, MAX_MESSAGE, REMOVED, hide, redact
 from gateway.redaction import clean as clean
-from gateway.schemas.answer_halves import decode_whole, whole
+from gateway.schemas.answer_surrogates import decode_whole, whole
 
 if TYPE_CHECKING:
     from gateway.http_client.upstream import Answer

@@ -22,7 +22,7 @@ from gateway.routing.attempt_answers import note_failure
 from gateway.routing.dispatcher import Dispatcher, Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
-from gateway.schemas.answer_halves import ends_in_half, whole
+from gateway.schemas.answer_surrogates import ends_in_high_surrogate, whole
 from gateway.schemas.chat_messages import AssistantMessage, TextFormat, UserMessage
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChunkChoice, Delta
@@ -120,7 +120,7 @@ class Continuation:
         if not self._parts or self._ended or not _is_prose(self.options[0].request):
             return []
         text = "".join(self._parts)
-        text = whole(text[:-1] if ends_in_half(text) else text)  # what the client got of it
+        text = whole(text[:-1] if ends_in_high_surrogate(text) else text)  # what the client got of it
         here = self.opened.candidate.target
         return [
             structs.replace(option, request=continued(option.request, text, factor=option.candidate.model.token_factor))

@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from gateway.errors import InvalidJSON, InvalidValue
 from gateway.schemas.duplicate_keys import Examined, key_names
-from gateway.schemas.half_characters import Replacing
+from gateway.schemas.request_surrogates import Replacing
 
 LARGE: Final = 1 << 18  # bytes from which a text is examined
 MOST_VALUES: Final = 200_000  # members of objects, items of arrays, and containers
@@ -74,9 +74,9 @@ class Examination:
         yield
         fields = _fields(content)
         yield
-        if fields is None and (mended := (yield from _without_halves(content))) is not content:
+        if fields is None and (mended := (yield from _without_surrogates(content))) is not content:
             content, fields = mended, _fields(mended)
-            short = yield from _without_halves(short)
+            short = yield from _without_surrogates(short)
         names = set[str]()
         for part in _parts(short, DEEPEST):
             if part:
@@ -135,7 +135,7 @@ def _fields(content: bytes) -> dict[str, Raw] | None:
         return None
 
 
-def _without_halves(text: bytes) -> Generator[None, None, bytes]:
+def _without_surrogates(text: bytes) -> Generator[None, None, bytes]:
     replacing = Replacing(text)
     yield from replacing.steps()
     return replacing.result

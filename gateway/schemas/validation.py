@@ -128,10 +128,10 @@ class BodyDecoder(Generic[T]):
     def _explain(self, body: bytes, error: Exception, fields: dict[str, Raw] | None = None) -> BadRequest:
         """The 400 for what a decoder refused; bad JSON anywhere counts before a bad value."""
         if not isinstance(error, msgspec.ValidationError):
-            # msgspec calls it truncated data if the half is near the end.
-            half = _HALF_CHARACTER.search(body) if isinstance(error, msgspec.DecodeError) else None
-            if half is not None:
-                return InvalidJSON(f"The request body has half of a surrogate pair (byte {half.start(1)}).")
+            # msgspec calls it truncated data if the surrogate is near the end.
+            lone = _LONE_SURROGATE.search(body) if isinstance(error, msgspec.DecodeError) else None
+            if lone is not None:
+                return InvalidJSON(f"The request body has a lone surrogate (byte {lone.start(1)}).")
             return _not_json(error, body)
         try:
             fields = self._table.decode(body) if fields is None else fields
@@ -169,7 +169,7 @@ def _may_be_object(kind: msgspec.inspect.Type) -> bool:
     return isinstance(kind, msgspec.inspect.StructType | msgspec.inspect.DictType)
 
 
-_HALF_CHARACTER = re.compile(
+_LONE_SURROGATE = re.compile(
     rb"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2})"
 )

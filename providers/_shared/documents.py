@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.upstream_errors import error_of_document
-from gateway.schemas.answer_halves import decode_whole
+from gateway.schemas.answer_surrogates import decode_whole
 
 from .fitting import fitted
 
@@ -19,10 +19,10 @@ _any = msgspec.json.Decoder()
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)  # raised for broken JSON, UTF-8, types and nesting
 
 
-def decoded(decoder: msgspec.json.Decoder[T], data: bytes, *, strict: bool = False, halves: bool = False) -> T:
+def decoded(decoder: msgspec.json.Decoder[T], data: bytes, *, strict: bool = False, surrogates: bool = False) -> T:
     """The decoded object, without the parts that do not fit; UpstreamInvalidResponse if `data` is not one.
 
-    `strict`: a number that is written as a text does not fit. `halves`: texts keep halves of characters, which the
+    `strict`: a number that is written as a text does not fit. `surrogates`: texts keep surrogates, which the
     encoders of chats and transcripts join.
     """
     try:
@@ -30,7 +30,7 @@ def decoded(decoder: msgspec.json.Decoder[T], data: bytes, *, strict: bool = Fal
     except UNREADABLE:
         pass
     try:
-        return fitted(data, decoder.type, strict=strict, halves=halves)
+        return fitted(data, decoder.type, strict=strict, surrogates=surrogates)
     except UNREADABLE as error:
         raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
 

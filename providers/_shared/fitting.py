@@ -1,7 +1,7 @@
 """Reads an answer that is not quite of the dialect's shape: what fits is kept, the rest counts as absent.
 
 An upstream charges for an answer whether it is well formed or not. Servers write nulls for absence, numbers as texts,
-one object in place of a list, a byte order mark, NaN, or halves of a surrogate pair. `fitted(data, kind)` is the slow
+one object in place of a list, a byte order mark, NaN, or lone surrogates. `fitted(data, kind)` is the slow
 path behind the typed decoders of a dialect. Sharp edge: small values take many times the bytes of their text, so a
 document with more than `MOST_VALUES` is not read so.
 """
@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Raw, Struct, structs
 
-from gateway.schemas.answer_halves import encode_whole, read_halves, whole_values
+from gateway.schemas.answer_surrogates import encode_whole, read_surrogates, whole_values
 
 T = TypeVar("T")
 
@@ -24,12 +24,12 @@ MOST_VALUES = 200_000
 BOM = b"\xef\xbb\xbf"
 
 
-def fitted(data: bytes, kind: type[T], *, strict: bool = False, halves: bool = False) -> T:
+def fitted(data: bytes, kind: type[T], *, strict: bool = False, surrogates: bool = False) -> T:
     """The object in `data`; ValueError or a MsgspecError if it is none, or lacks a required field.
 
-    `strict`: a number that is written as a text is none. `halves`: texts keep halves of characters.
+    `strict`: a number that is written as a text is none. `surrogates`: texts keep surrogates.
     """
-    return fitted_value(read_json(data, halves=halves), kind, strict=strict)
+    return fitted_value(read_json(data, surrogates=surrogates), kind, strict=strict)
 
 
 def fitted_value(value: Any, kind: type[T], *, strict: bool = False) -> T:
@@ -38,16 +38,16 @@ def fitted_value(value: Any, kind: type[T], *, strict: bool = False) -> T:
     return fit
 
 
-def read_json(data: bytes, *, halves: bool = False) -> Any:
-    """The document in JSON, also in JSON as Python writes it; half of a character becomes U+FFFD, or stays."""
+def read_json(data: bytes, *, surrogates: bool = False) -> Any:
+    """The document in JSON, also in JSON as Python writes it; a lone surrogate becomes U+FFFD, or stays."""
     if sum(map(data.count, (b",", b"[", b"{"))) > MOST_VALUES:
         raise ValueError(f"not of the usual shape, and more than {MOST_VALUES} values")
     data = data.removeprefix(BOM)
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        document = read_halves(data)
-        return document if halves else whole_values(document)
+        document = read_surrogates(data)
+        return document if surrogates else whole_values(document)
 
 
 class _Fitting:

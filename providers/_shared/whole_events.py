@@ -1,8 +1,8 @@
 """Events that the gateway passes on as they came, with whole characters only.
 
-A client of the dialect reads each event by itself, and many JSON readers refuse half of a character. So an event that
-a decoder refuses is read by `WholeEvents`, which joins the halves of one text over events, and writes it anew.
-Sharp edge: while a half waits, all events must pass through here; a half that stays alone becomes an event of its own.
+A client of the dialect reads each event by itself, and many JSON readers refuse a lone surrogate. So an event that
+a decoder refuses is read by `WholeEvents`, which joins the pairs of one text over events, and writes it anew.
+Sharp edge: while a high surrogate waits, all events must pass through here; one that stays alone becomes an event.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from gateway import Event
-from gateway.schemas.answer_halves import LONE, WaitingHalves, encode_whole
+from gateway.schemas.answer_surrogates import LONE, WaitingSurrogates, encode_whole
 
 from .documents import UNREADABLE
 from .fitting import read_json
@@ -38,24 +38,24 @@ WriteAlone = Callable[[Document, PlacedText], Document]
 
 
 class WholeEvents:
-    """Reads the events of one stream that a decoder refuses, and those that follow while a half waits."""
+    """Reads the events of one stream that a decoder refuses, and those that follow while a high surrogate waits."""
 
     __slots__ = ("_alone", "_find", "_waiting", "_write")
 
     def __init__(self, find: FindTexts, write: WriteAlone) -> None:
         self._find, self._write = find, write
-        self._waiting = WaitingHalves()
-        self._alone: dict[Hashable, Event] = {}  # for each half that waits, the event of U+FFFD in its place
+        self._waiting = WaitingSurrogates()
+        self._alone: dict[Hashable, Event] = {}  # for each one that waits, the event of U+FFFD in its place
 
     @property
     def are_waiting(self) -> bool:
-        """Whether half of a character waits for its other half."""
+        """Whether a high surrogate waits for its low surrogate."""
         return bool(self._waiting)
 
     def read(self, event: Event) -> list[Event]:
         """The events in place of `event`, which itself is returned if it is no JSON object."""
         try:
-            document = read_json(event.data, halves=True)
+            document = read_json(event.data, surrogates=True)
         except UNREADABLE:
             return [event]
         if not isinstance(document, dict) or document.get("type") == "ping":

@@ -23,7 +23,7 @@ from gateway import (
     completion_usage,
 )
 from gateway.plugins.upstream_errors import error_of_document
-from gateway.schemas.answer_halves import encode_whole
+from gateway.schemas.answer_surrogates import encode_whole
 
 from .._shared.documents import UNREADABLE, decoded, json_object
 from .._shared.failed_finish import check_finish
@@ -95,7 +95,7 @@ def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     answer = decoded(_answer_decoder, body)
     if answer.error or answer.type == "error":
         raise error_of_document(answer.error or json_object(body), hidden)
-    message = decoded(_message_decoder, body, halves=True)
+    message = decoded(_message_decoder, body, surrogates=True)
     choice = Choice(message=_chat_message(message), finish_reason=finish_reason(message.stop_reason))
     usage = message.usage or {}
     return ChatCompletion(choices=[choice], usage=read_usage(usage), service_tier=used_tier(usage))

@@ -92,7 +92,7 @@ class EventReader:
         except UNREADABLE:
             if self._is_odd(event):
                 return None
-            wire = decoded(_event_decoder, event.data, halves=True)
+            wire = decoded(_event_decoder, event.data, surrogates=True)
         if wire.type == "error" or wire.error is not None:
             raise error_of_document(wire.error or json_object(event.data), self._hidden)
         if wire.type == "content_block_delta" and wire.delta is not None:

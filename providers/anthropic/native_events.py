@@ -41,7 +41,7 @@ class NativeReader:
     def __init__(self, hidden: Sequence[str] = ()) -> None:
         self._reader = EventReader(hidden)
         self._waiting: list[NativeChunk] | None = []  # None after the first content
-        self._whole: WholeEvents | None = None  # while half of a character waits for its other half
+        self._whole: WholeEvents | None = None  # while a high surrogate waits for its low surrogate
 
     @property
     def complete(self) -> bool:
@@ -73,7 +73,7 @@ class NativeReader:
         return waiting
 
     def _name(self, event: Event) -> str | None:
-        """The type of an event; None for one that cannot be read, such as one with half of a character."""
+        """The type of an event; None for one that cannot be read, such as one with a lone surrogate."""
         try:
             return _type.decode(event.data).type
         except UNREADABLE:

@@ -22,7 +22,7 @@ from gateway import (
     completion_usage,
 )
 from gateway.errors import UpstreamInvalidResponse
-from gateway.schemas.answer_halves import encode_whole
+from gateway.schemas.answer_surrogates import encode_whole
 
 from .._shared.documents import decoded, raise_error_inside
 
@@ -139,7 +139,7 @@ _decoder = msgspec.json.Decoder(WireAnswer)
 def read_completion(body: bytes, hidden: Sequence[str] = (), *, asked_tier: str | None = None) -> ChatCompletion:
     """The completion in a JSON body; UpstreamInvalidResponse when it is none."""
     try:
-        answer = decoded(_decoder, body, halves=True)
+        answer = decoded(_decoder, body, surrogates=True)
     except UpstreamInvalidResponse:
         raise_error_inside(body, hidden)  # as proxies send them
         raise

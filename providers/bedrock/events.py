@@ -135,7 +135,7 @@ class EventReader:
         return None if reader is None else reader(frame.payload)
 
     def _delta(self, payload: bytes) -> ChatChunk | None:
-        event = decoded(_delta_decoder, payload, halves=True)
+        event = decoded(_delta_decoder, payload, surrogates=True)
         delta = event.delta
         if delta.text is not None:
             return ChatChunk.text(delta.text)

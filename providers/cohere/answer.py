@@ -25,7 +25,7 @@ from gateway import (
 )
 from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
 from gateway.plugins.upstream_errors import error_of_document
-from gateway.schemas.answer_halves import whole
+from gateway.schemas.answer_surrogates import whole
 
 from .._shared.documents import decoded, raise_error_inside
 
@@ -91,7 +91,7 @@ _decoder = msgspec.json.Decoder(WireAnswer)
 
 def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
     """The answer in a JSON body; an error that rides in it is raised."""
-    answer = read_document(_decoder, body, hidden, halves=True)
+    answer = read_document(_decoder, body, hidden, surrogates=True)
     reason = answer.finish_reason or ""
     if reason in FAILED_REASONS:
         raise failure(reason)
@@ -116,12 +116,12 @@ def read_document(
     hidden: Sequence[str] = (),
     *,
     strict: bool = False,
-    halves: bool = False,
+    surrogates: bool = False,
 ) -> T:
     """What `data` holds, as `decoded`; raises the error that it holds instead, or UpstreamInvalidResponse."""
     if b'"error"' in data:  # the word may also stand in what the model said
         raise_error_inside(data, hidden)
-    return decoded(decoder, data, strict=strict, halves=halves)
+    return decoded(decoder, data, strict=strict, surrogates=surrogates)
 
 
 def finish_reason(reason: str) -> str:

@@ -77,7 +77,7 @@ class EventReader:
 
     def read(self, event: Event) -> ChatChunk | None:
         """The chunk in `event`; None for one that says nothing to callers."""
-        wire = read_document(_decoder, event.data, self._hidden, halves=True)
+        wire = read_document(_decoder, event.data, self._hidden, surrogates=True)
         delta = wire.delta or _NOTHING
         message = delta.message or _NO_MESSAGE
         match wire.type:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gateway import ChatCompletion, ChatMessage, Choice, FunctionCall, ToolCall
-from gateway.schemas.answer_halves import whole
+from gateway.schemas.answer_surrogates import whole
 
 from .audio import pcm, wav_header
 from .contents import extra_content

@@ -52,7 +52,7 @@ class FrameReader:
         return self.chunks(read_whole(body, self._hidden))
 
     def read_usual(self, event: Event) -> list[ChatChunk] | None:
-        """As `read` for a frame of Google's shape; None for any other, as with half of a character."""
+        """As `read` for a frame of Google's shape; None for any other, as with a lone surrogate."""
         try:
             answer = usual_answer(event.data)
         except UNREADABLE:

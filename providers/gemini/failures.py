@@ -23,7 +23,7 @@ from gateway.plugins.upstream_errors import (
     request_id_of,
     wait_asked,
 )
-from gateway.schemas.answer_halves import decode_whole
+from gateway.schemas.answer_surrogates import decode_whole
 
 _any = msgspec.json.Decoder()
 _OUR_CREDENTIAL = re.compile(r"(API_KEY|ACCESS_TOKEN|CREDENTIALS|ACCOUNT_STATE|SERVICE_DISABLED|CONSUMER_)[A-Z_]*")

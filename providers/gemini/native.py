@@ -85,7 +85,7 @@ class NativeFrames:
 
     def __init__(self, reader: FrameReader) -> None:
         self._reader = reader
-        self._whole: WholeEvents | None = None  # while half of a character waits for its other half
+        self._whole: WholeEvents | None = None  # while a high surrogate waits for its low surrogate
 
     def read(self, event: Event) -> list[ChatChunk]:
         """The chunk of one frame, with the frame."""

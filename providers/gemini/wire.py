@@ -128,7 +128,7 @@ def read_answer(data: bytes, hidden: Sequence[str] = ()) -> WireAnswer:
 
 
 def usual_answer(data: bytes) -> WireAnswer:
-    """The answer in a document of Google's shape; one of `UNREADABLE` for any other, as with half of a character."""
+    """The answer in a document of Google's shape; one of `UNREADABLE` for any other, as with a lone surrogate."""
     return _decoder.decode(data)
 
 
@@ -157,7 +157,7 @@ def _read_unusual(data: bytes, hidden: Sequence[str]) -> WireAnswer:
     if error_in_answer(data, hidden) is not None:
         raise error_in_answer(data, hidden) or UpstreamInvalidResponse()
     try:
-        return fitted(data, WireAnswer, halves=True)
+        return fitted(data, WireAnswer, surrogates=True)
     except UNREADABLE as error:
         raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None
 

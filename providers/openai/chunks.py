@@ -29,7 +29,7 @@ from gateway import (
 )
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverloaded
 from gateway.plugins.upstream_errors import error_of_document
-from gateway.schemas.answer_halves import WaitingHalves
+from gateway.schemas.answer_surrogates import WaitingSurrogates
 from gateway.schemas.chat_response import FINISH_REASONS as WIRE_REASONS
 from gateway.sse import FrameTemplate, encode_data
 
@@ -38,7 +38,7 @@ from .._shared.failed_finish import check_finish
 from .._shared.fitting import fitted_value
 from .._shared.whole_stream import chunk_of
 from .call_numbers import CallNumbers
-from .repair import keep_halves_in_texts, repaired
+from .repair import keep_surrogates_in_texts, repaired
 from .unnamed_errors import raise_unnamed_error
 
 # What vendors call OpenAI's reasons, in lower case. Unknown ones of whole answers go through, and the gateway decides.
@@ -146,7 +146,18 @@ _completion_decoder = msgspec.json.Decoder(WireCompletion)
 class ChunkReader:
     """Reads the events of one stream; `finished` while a finish reason is the last part of every choice that began."""
 
-    __slots__ = ("_calls", "_casts", "_ended", "_halves", "_hidden", "_lane", "_like", "_open", "_template", "_unknown")
+    __slots__ = (
+        "_calls",
+        "_casts",
+        "_ended",
+        "_hidden",
+        "_lane",
+        "_like",
+        "_open",
+        "_surrogates",
+        "_template",
+        "_unknown",
+    )
 
     def __init__(self, hidden: Sequence[str] = (), lane: TextLane | None = None) -> None:
         self._hidden = hidden
@@ -158,7 +169,7 @@ class ChunkReader:
         self._ended: tuple[int, ...] = ()  # those whose last part was a finish reason
         self._unknown = ""  # a finish reason that is no known one
         self._calls: dict[int, CallNumbers] = {}  # by choice
-        self._halves = WaitingHalves()  # in documents inside of chunks; those in texts are the encoder's
+        self._surrogates = WaitingSurrogates()  # in documents inside of chunks; those in texts are the encoder's
 
     @property
     def finished(self) -> bool:
@@ -183,7 +194,7 @@ class ChunkReader:
         try:
             chunk: WireChunk = _chunk_decoder.decode(event.data)
         except UNREADABLE:
-            chunk = _decode_repaired(_chunk_decoder, event.data, "delta", self._halves)
+            chunk = _decode_repaired(_chunk_decoder, event.data, "delta", self._surrogates)
         if chunk.object == "error":
             raise_error_event(event.data, self._hidden)
         if chunk.error is not UNSET or chunk.x_groq is not UNSET:
@@ -341,13 +352,15 @@ def _with_reasoning_inside(document: dict[str, Any], reasoning: Any) -> dict[str
     return document
 
 
-def _decode_repaired(decoder: msgspec.json.Decoder[Any], data: bytes, inner: str, halves: WaitingHalves | None) -> Any:
+def _decode_repaired(
+    decoder: msgspec.json.Decoder[Any], data: bytes, inner: str, surrogates: WaitingSurrogates | None
+) -> Any:
     try:
         document = repaired(data, inner)
         try:
             return decoder.decode(msgspec.json.encode(document))
         except UnicodeEncodeError:
-            keep_halves_in_texts(document, inner, halves)
+            keep_surrogates_in_texts(document, inner, surrogates)
             return fitted_value(document, decoder.type, strict=True)
     except UNREADABLE as error:
         raise UpstreamInvalidResponse(detail=f"{type(error).__name__}: {error}"[:300]) from None

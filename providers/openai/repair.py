@@ -3,7 +3,7 @@
 `repaired(data, "delta")` or `(data, "message")` returns a document that has only known keys with possible values:
 content as a list of parts becomes text and reasoning, arguments given as objects become JSON text, numbers given as
 text become numbers, and what cannot be understood is left out. JSON as Python writes it is read, too: NaN, infinities,
-and halves of characters, which stay in the texts of messages. Sharp edge: the result may still be refused; then it is
+and surrogates, which stay in the texts of messages. Sharp edge: the result may still be refused; then it is
 no answer.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.schemas.answer_halves import WaitingHalves, encode_whole, whole, whole_values
+from gateway.schemas.answer_surrogates import WaitingSurrogates, encode_whole, whole, whole_values
 
 from .._shared.fitting import BOM
 
@@ -63,18 +63,18 @@ def _constant(name: str) -> float | None:
     return _LEAST_LOGPROB if name == "-Infinity" else None
 
 
-def keep_halves_in_texts(out: dict[str, Any], inner: str, halves: WaitingHalves | None) -> None:
+def keep_surrogates_in_texts(out: dict[str, Any], inner: str, surrogates: WaitingSurrogates | None) -> None:
     """Put whole characters into all that is `repaired`, except for the texts of messages, which encoders join.
 
-    `halves` has those at the end of a text in an earlier chunk, by its place in the document; None for a whole answer.
+    `surrogates` has those at the ends of texts in earlier chunks, by place in the document; None for a whole answer.
     """
     for choice in out["choices"]:
         message = choice[inner]
         for name in _OBJECTS:
             if name == "audio" and isinstance(message.get(name), dict):
                 message[name] = _audio(message[name])
-            elif name in message and halves is not None:
-                message[name] = _joined(message[name], halves, (choice["index"], name))
+            elif name in message and surrogates is not None:
+                message[name] = _joined(message[name], surrogates, (choice["index"], name))
             elif name in message:
                 message[name] = whole_values(message[name])
         choice["logprobs"] = whole_values(choice["logprobs"])
@@ -89,13 +89,13 @@ def _audio(audio: dict[str, Any]) -> dict[str, Any]:
     return {**whole_values(audio), **({"transcript": transcript} if isinstance(transcript, str) else {})}
 
 
-def _joined(value: Any, halves: WaitingHalves, place: tuple[str | int, ...]) -> Any:
-    """`value` with whole characters only: a first half at the end of a text waits in `halves` for its second one."""
+def _joined(value: Any, surrogates: WaitingSurrogates, place: tuple[str | int, ...]) -> Any:
+    """`value` with whole characters only: a high surrogate at the end of a text waits in `surrogates`."""
     if isinstance(value, dict):
-        return {whole(name): _joined(item, halves, (*place, name)) for name, item in value.items()}
+        return {whole(name): _joined(item, surrogates, (*place, name)) for name, item in value.items()}
     if isinstance(value, list):
-        return [_joined(item, halves, (*place, position)) for position, item in enumerate(value)]
-    return halves.join(place, value) if isinstance(value, str) else value
+        return [_joined(item, surrogates, (*place, position)) for position, item in enumerate(value)]
+    return surrogates.join(place, value) if isinstance(value, str) else value
 
 
 def _choice(choice: dict[str, Any], position: int, inner: str) -> dict[str, Any]:

@@ -169,7 +169,7 @@ class EventReader:
 
     def __init__(self, hidden: Sequence[str]) -> None:
         self._hidden = hidden
-        self._whole: WholeEvents | None = None  # while half of a character waits for its other half
+        self._whole: WholeEvents | None = None  # while a high surrogate waits for its low surrogate
 
     def read(self, event: Event) -> list[NativeChunk]:
         """The chunks of an event; raises the error of one that ends a failed answer."""

@@ -239,7 +239,7 @@ def read_event(event: Event, hidden: Sequence[str] = ()) -> tuple[TranscriptEven
     """The step in an event, None for one that says nothing; and the usage of one in the form of a chat."""
     if event.name == "error":
         raise_error_event(event.data, hidden)
-    found = decoded(_documents, event.data, halves=True)
+    found = decoded(_documents, event.data, surrogates=True)
     if found.error or found.type == "error":
         raise error_of_document(found.error or json_object(event.data), hidden)
     if found.type == DELTA:

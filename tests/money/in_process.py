@@ -32,8 +32,8 @@ class MemoryBody:
         """The body."""
         return self._content
 
-    def without_halves(self) -> None:
-        """Nothing: no case has half of a character."""
+    def without_surrogates(self) -> None:
+        """Nothing: no case has a lone surrogate."""
 
     def digest(self, path: str) -> str:
         """Nothing: no case has an Idempotency-Key."""

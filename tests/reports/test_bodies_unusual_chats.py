@@ -87,7 +87,7 @@ TEXTS: dict[str, Callable[[Any], bytes]] = {
     "byte order mark": lambda document: b"\xef\xbb\xbf" + msgspec.json.encode(document),
     "NaN": with_more(b"NaN"),
     "Infinity": with_more(b"-Infinity"),
-    "half of a surrogate pair": with_more(b'"\\ud83d"'),
+    "a lone surrogate": with_more(b'"\\ud83d"'),
     "bytes that are no UTF-8": with_more(b'"\xff"'),
 }
 EVENTS: dict[str, list[bytes]] = {

@@ -115,7 +115,7 @@ def bad_utf8(chance: random.Random) -> bytes:
 
 
 def lone_surrogate(chance: random.Random) -> bytes:
-    """An escaped half of a character in a name."""
+    """An escaped a lone surrogate in a name."""
     half = chance.choice([b"\\ud800", b"\\udfff", b"\\ud83d\\u0041", b"\\uDC00\\uD800"])
     field = chance.choice([b"user", b"model"])  # in a name it is refused, elsewhere replaced
     return good_body()[:-1] + b', "%b": "%b"}' % (field, half)

@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from gateway.encoders.chat_form import AnswerForm
 from gateway.encoders.tool_arguments import arguments_object
-from gateway.schemas.answer_halves import encode_whole
+from gateway.schemas.answer_surrogates import encode_whole
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.gemini_conversation import wrapped_signature
 
@@ -28,8 +28,6 @@ KEEP_ALIVE = b"\n"
 
 Document = dict[str, Any]
 
-_encoder = msgspec.json.Encoder()
-
 
 class Framing:
     """Writes documents into a stream: as events, or as the elements of an array."""
@@ -42,10 +40,7 @@ class Framing:
 
     def frame(self, document: Document) -> bytes:
         """One document."""
-        try:
-            encoded = _encoder.encode(document)
-        except UnicodeEncodeError:
-            encoded = encode_whole(document)
+        encoded = encode_whole(document)
         if not self.is_array:
             return b"data: %b\r\n\r\n" % encoded
         before, self.begun = b",\r\n" if self.begun else b"[", True

@@ -74,7 +74,7 @@ class GeminiStreamEncoder(TemplatedEncoder):
             return self._event(chunk.event)
         self._is_native = False
         choices = chunk.choices
-        if self._halves is None and len(choices) == 1 and (frame := self._text(chunk, choices[0])):
+        if self._surrogates is None and len(choices) == 1 and (frame := self._text(chunk, choices[0])):
             return frame
         return self._feed_parts(chunk) if choices else b""
 

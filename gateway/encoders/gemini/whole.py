@@ -19,7 +19,7 @@ from gateway.encoders.gemini.form import (
     thought_parts,
     usage_metadata,
 )
-from gateway.schemas.answer_halves import decode_whole, encode_whole
+from gateway.schemas.answer_surrogates import decode_whole, encode_whole
 from gateway.schemas.chat_response import ChatCompletion, ChatMessage, Choice, CompletionUsage
 from gateway.schemas.native_request import NativeCompletion
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from gateway.encoders.chat_form import AnswerForm
 from gateway.ids import answer_id
-from gateway.schemas.answer_halves import encode_whole
+from gateway.schemas.answer_surrogates import encode_whole
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.reasoning_state import ReasoningState, write_state
 
@@ -26,8 +25,6 @@ TIERS: Mapping[str, str] = {"default": "standard", "priority": "priority"}
 #: Members of an upstream's usage that say nothing about tokens and are passed on.
 KEPT_USAGE = ("server_tool_use", "service_tier", "inference_geo", "speed")
 
-_encoder = msgspec.json.Encoder()
-
 
 def message_id(form: AnswerForm) -> str:
     """The id of the answer: `msg_` and the characters of its completion id."""
@@ -36,11 +33,7 @@ def message_id(form: AnswerForm) -> str:
 
 def frame(name: str, document: Any) -> bytes:
     """One event with its name."""
-    try:
-        data = _encoder.encode(document)
-    except UnicodeEncodeError:
-        data = encode_whole(document)
-    return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), encode_whole(document))
 
 
 def sealed_call(call_id: str, extra_content: Raw, models: tuple[str, ...]) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class MessagesStreamEncoder(TemplatedEncoder):
             return self._event(chunk)
         self._is_native = False
         choices = chunk.choices
-        if self._halves is None and len(choices) == 1 and (frames := self._text(chunk, choices[0])):
+        if self._surrogates is None and len(choices) == 1 and (frames := self._text(chunk, choices[0])):
             return frames
         return self._feed_parts(chunk) if choices else b""
 

@@ -11,7 +11,7 @@ from gateway.encoders.chat_completion import normalize_completion
 from gateway.encoders.chat_form import AnswerForm
 from gateway.encoders.messages.form import STOP_REASONS, message_id, messages_usage, sealed_call, with_kept
 from gateway.encoders.tool_arguments import arguments_object
-from gateway.schemas.answer_halves import decode_whole, encode_whole
+from gateway.schemas.answer_surrogates import decode_whole, encode_whole
 from gateway.schemas.chat_response import ChatCompletion, ChatMessage, CompletionUsage, ToolCall
 from gateway.schemas.native_request import NativeCompletion
 

@@ -12,7 +12,7 @@ from msgspec import Raw
 from gateway.encoders.responses.document import ResponseDocument, usage_object
 from gateway.encoders.responses.events import Events
 from gateway.errors import UpstreamInvalidResponse
-from gateway.schemas.answer_halves import decode_whole
+from gateway.schemas.answer_surrogates import decode_whole
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.native_request import NativeChunk
 

@@ -17,7 +17,7 @@ from gateway.encoders.responses.items import (
     summary_part,
     text_part,
 )
-from gateway.schemas.answer_halves import encode_whole
+from gateway.schemas.answer_surrogates import encode_whole
 from gateway.schemas.reasoning_state import ReasoningState
 
 _encode = msgspec.json.Encoder().encode

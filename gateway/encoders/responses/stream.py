@@ -81,7 +81,7 @@ class ResponsesStreamEncoder(AnswerEncoder):
     def feed(self, chunk: ChatChunk) -> bytes:
         if (
             self._message is not None
-            and self._halves is None
+            and self._surrogates is None
             and len(chunk.choices) == 1
             and (frame := self._text(chunk, chunk.choices[0]))
         ):
@@ -287,7 +287,7 @@ class ResponsesStreamEncoder(AnswerEncoder):
             else:
                 each = enumerate(texts, number)
                 frames = b"".join([DELTA % (at, prefix, _encode(text) + AFTER) for at, text in each])
-        except UnicodeEncodeError:  # half of a character
+        except UnicodeEncodeError:  # a lone surrogate
             return b""
         self._events.number = number + len(texts)  # after the encoding, which may raise
         message.texts += texts
@@ -310,7 +310,7 @@ class ResponsesStreamEncoder(AnswerEncoder):
             return b""
         try:
             encoded = _encode(text)
-        except UnicodeEncodeError:  # half of a character
+        except UnicodeEncodeError:  # a lone surrogate
             return b""
         if _encode(delta) != b'{"content":%b}' % encoded:
             return b""

@@ -150,4 +150,4 @@ def _time(claims: dict[str, Any], name: str) -> float | None:
 
 
 def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")  # a claim may have half a surrogate pair
+    return text.encode(errors="surrogatepass")  # a claim may have a lone surrogate

@@ -1,4 +1,4 @@
-"""Lone halves of characters in JSON text become U+FFFD; everything else stays in its place."""
+"""Lone surrogates in JSON text become U+FFFD; everything else stays in its place."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.errors import InvalidJSON
-from gateway.schemas.half_characters import AT_ONCE, Replacing, without_halves
 from gateway.schemas.large_json import LARGE, PIECE, examined
+from gateway.schemas.request_surrogates import AT_ONCE, Replacing, without_surrogates
 
-#: Parts of a JSON string: what may stand around halves, and halves in both cases.
+#: Parts of a JSON string: what may stand around surrogates, and surrogates in both cases.
 PARTS = st.sampled_from(
     [
         "a",
@@ -34,7 +34,7 @@ STRINGS = st.lists(PARTS, max_size=12).map("".join)
 
 
 def whole(value: object) -> object:
-    """The value with U+FFFD for each lone half, as Python's codecs see it."""
+    """The value with U+FFFD for each lone surrogate, as Python's codecs see it."""
     if isinstance(value, dict):
         return {whole(name): whole(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -47,7 +47,7 @@ def whole(value: object) -> object:
 @given(st.lists(STRINGS, min_size=1, max_size=4))
 def test_lone_halves_are_replaced_and_pairs_stay(strings: list[str]) -> None:
     text = ('{"x": [' + ", ".join(f'"{one}"' for one in strings) + "]}").encode()
-    found = without_halves(text)
+    found = without_surrogates(text)
     assert json.loads(found) == whole(json.loads(text))
     assert len(found) == len(text)
     assert (found is text) == (json.loads(text) == whole(json.loads(text)))
@@ -57,7 +57,7 @@ def test_lone_halves_are_replaced_and_pairs_stay(strings: list[str]) -> None:
     "text", [rb'{"a": "\\ud83d"}', rb'{"a": "\\\\ud83d"}', rb'{"a": "\ud83d\ude42"}', rb'{"a": "\ud8"}', b"{}"]
 )
 def test_text_without_lone_halves_is_the_same_object(text: bytes) -> None:
-    assert without_halves(text) is text
+    assert without_surrogates(text) is text
 
 
 def test_many_halves_are_replaced_in_steps() -> None:

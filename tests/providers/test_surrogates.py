@@ -1,4 +1,4 @@
-"""Texts that an upstream cuts by UTF-16 units arrive whole, in every dialect: halves joined, lone ones as U+FFFD.
+"""Texts that an upstream cuts by UTF-16 units arrive whole, in every dialect: pairs joined, lone surrogates as U+FFFD.
 
 Servers in JavaScript and Java cut so: one chunk ends with `\\ud83d`, and the next one begins with `\\ude42`.
 """
@@ -156,7 +156,7 @@ def cohere(pieces: list[str], channel: str) -> Iterator[ChatChunk | None]:
 
 
 def plugin(pieces: list[str], channel: str) -> Iterator[ChatChunk | None]:
-    """A third-party provider that yields texts with halves."""
+    """A third-party provider that yields texts with lone surrogates."""
     for number, piece in enumerate(pieces):
         if channel == ARGUMENTS:
             id, name = (None, None) if number else ("c", "f")
@@ -210,7 +210,7 @@ def test_messages_that_are_passed_on_have_whole_characters(cut: tuple[list[str],
     reader, found, names = NativeReader(), [], []
     for one in messages_events(pieces, channel):
         for chunk in reader.read(one):
-            document = msgspec.json.decode(chunk.event)  # refuses halves
+            document = msgspec.json.decode(chunk.event)  # refuses surrogates
             names.append(chunk.name)
             delta = document.get("delta", {})
             found += [delta[name] for name in ("text", "thinking", "partial_json") if name in delta]

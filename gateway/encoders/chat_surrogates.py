@@ -1,6 +1,6 @@
-"""Joins halves of characters in the answers of chat models: over the parts of a choice, and in whole answers.
+"""Joins surrogates in the answers of chat models: over the parts of a choice, and in whole answers.
 
-Sharp edge: a half waits for the next text of its own kind; where text of another kind follows first, it stays alone.
+Sharp edge: a high surrogate waits for the next text of its kind; where text of another kind follows, it stays alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gateway.encoders.chat_choice import has_content
-from gateway.schemas.answer_halves import WaitingHalves, whole, whole_values
+from gateway.schemas.answer_surrogates import WaitingSurrogates, whole, whole_values
 from gateway.schemas.chat_response import (
     ChatCompletion,
     ChatMessage,
@@ -32,17 +32,17 @@ DOCUMENTS = ("audio", "annotations", "reasoning_details", "thinking_blocks", "im
 _Place = tuple[int, str, Any]  # choice; field; the number of a call, None for texts
 
 
-class ChoiceHalves:
-    """The halves that wait in the choices of one stream."""
+class ChoiceSurrogates:
+    """The high surrogates that wait in the choices of one stream."""
 
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting = WaitingHalves()
+        self._waiting = WaitingSurrogates()
 
     @property
     def are_waiting(self) -> bool:
-        """Whether some half waits."""
+        """Whether one waits."""
         return bool(self._waiting)
 
     def parts(self, part: ChunkChoice) -> list[ChunkChoice]:
@@ -66,7 +66,7 @@ class ChoiceHalves:
         return [*out, part]
 
     def rest(self) -> list[ChunkChoice]:
-        """The parts of halves that stay alone at the end of the answer."""
+        """The parts of those that stay alone at the end of the answer."""
         return [_lone(place, self._waiting.give_up(place)) for place in self._waiting.places]
 
 
@@ -102,7 +102,7 @@ def _set(holder: Any, name: str, text: str) -> None:
 
 
 def _lone(place: _Place, text: str) -> ChunkChoice:
-    """The part with the character in place of a half that stays alone."""
+    """The part with the character in place of a lone surrogate."""
     index, name, number = place
     if name in TEXTS:
         delta = Delta()
@@ -121,7 +121,7 @@ def _lone(place: _Place, text: str) -> ChunkChoice:
 
 
 def make_whole(answer: ChatCompletion) -> None:
-    """Put whole characters in place of the halves in a whole answer."""
+    """Put whole characters in place of the surrogates in a whole answer."""
     for choice in answer.choices:
         message = choice.message
         for name in TEXTS:

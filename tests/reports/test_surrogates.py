@@ -1,6 +1,6 @@
-"""Halves of characters in the answers of upstreams that cut texts by UTF-16 units: `\\ud83d`, and then `\\ude42`.
+"""Surrogates in the answers of upstreams that cut texts by UTF-16 units: `\\ud83d`, and then `\\ude42`.
 
-JSON may carry such a half and UTF-8 may not. A client gets the whole character, or U+FFFD for a half that stays alone.
+JSON may carry such a surrogate and UTF-8 may not. A client gets the character, or U+FFFD for a lone surrogate.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
 
 
 def raw(document: Any) -> bytes:
-    """JSON as a server in JavaScript writes it, with halves."""
+    """JSON as a server in JavaScript writes it, with surrogates."""
     return json.dumps(document).encode()
 
 

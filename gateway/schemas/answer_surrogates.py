@@ -1,9 +1,9 @@
-r"""Halves of characters in answers: JSON may write one half of a UTF-16 pair (`"\ud83d"`), and UTF-8 cannot carry it.
+r"""Surrogates in answers: JSON may write one of a pair alone (`"\ud83d"`), and UTF-8 cannot carry it.
 
-Servers in JavaScript and Java cut texts by UTF-16 units, so one chunk of a stream ends with a first half and the next
-one begins with the second. msgspec refuses such JSON, also in members that it skips. So its refusal leads to
-`read_halves`, which keeps halves in texts; `whole` joins them and makes U+FFFD of each that stays alone.
-`WaitingHalves` joins them over the chunks of a stream. Sharp edge: msgspec cannot encode a text with a half.
+Servers in JavaScript and Java cut texts by UTF-16 units, so one chunk of a stream ends with a high surrogate and the
+next one begins with the low one. msgspec refuses such JSON, also in members that it skips. So its refusal leads to
+`read_surrogates`, which keeps surrogates in texts; `whole` joins pairs and makes U+FFFD of a lone one.
+`WaitingSurrogates` joins them over the chunks of a stream. Sharp edge: msgspec cannot encode a text with a surrogate.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from msgspec import Raw, Struct
 
 T = TypeVar("T")
 
-#: What a half becomes that has no other half.
+#: What a lone surrogate becomes.
 LONE = "\N{REPLACEMENT CHARACTER}"
+
+_encoder = msgspec.json.Encoder()
 
 
 def whole(text: str) -> str:
-    """`text` with joined halves; one that stays alone becomes U+FFFD."""
+    """`text` with joined pairs; a lone surrogate becomes U+FFFD."""
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -40,37 +42,37 @@ def whole_values(value: Any) -> Any:
     return value
 
 
-def ends_in_half(text: str) -> bool:
+def ends_in_high_surrogate(text: str) -> bool:
     """Whether the last UTF-16 unit of `text` waits for another one."""
     return bool(text) and "\ud800" <= text[-1] <= "\udbff"
 
 
-def read_halves(data: bytes) -> Any:
+def read_surrogates(data: bytes) -> Any:
     """The document in JSON that a decoder refused; ValueError or RecursionError if it is none.
 
-    Halves of characters stay in its texts, bytes that are no UTF-8 become U+FFFD, NaN and infinities become None.
+    Surrogates stay in its texts, bytes that are no UTF-8 become U+FFFD, NaN and infinities become None.
     """
     return json.loads(data.decode("utf-8", "replace"), parse_constant=lambda _: None)
 
 
 def decode_whole(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-    """The decoded object, also where `data` has halves of characters; raises msgspec's errors otherwise."""
+    """The decoded object, also where `data` has surrogates; raises msgspec's errors otherwise."""
     try:
         return decoder.decode(data)
     except (msgspec.ValidationError, UnicodeDecodeError):
         raise
     except msgspec.DecodeError:
         with suppress(ValueError, RecursionError):  # it is no JSON, and the decoder says why
-            data = encode_whole(read_halves(data))
+            data = encode_whole(read_surrogates(data))
         return decoder.decode(data)
 
 
 def encode_whole(value: Any) -> bytes:
     """`value` as JSON, with whole characters only."""
     try:
-        return msgspec.json.encode(value)
+        return _encoder.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(whole_values(_plain(value)))
+        return _encoder.encode(whole_values(_plain(value)))
 
 
 def _plain(value: Any) -> Any:
@@ -90,29 +92,29 @@ def _plain(value: Any) -> Any:
     return value
 
 
-class WaitingHalves:
-    """First halves at the end of a chunk's text, each of which waits for the next text of its place."""
+class WaitingSurrogates:
+    """High surrogates at the end of a chunk's text, each of which waits for the next text of its place."""
 
-    __slots__ = ("_halves",)
+    __slots__ = ("_surrogates",)
 
     def __init__(self) -> None:
-        self._halves: dict[Hashable, str] = {}
+        self._surrogates: dict[Hashable, str] = {}
 
     def __bool__(self) -> bool:
-        return bool(self._halves)
+        return bool(self._surrogates)
 
     @property
     def places(self) -> list[Any]:
-        """The places where a half waits."""
-        return list(self._halves)
+        """The places where one waits."""
+        return list(self._surrogates)
 
     def join(self, place: Hashable, text: str) -> str:
-        """`text` after the half that waits at `place`; a first half at its own end waits."""
-        text = self._halves.pop(place, "") + text
-        if ends_in_half(text):
-            self._halves[place], text = text[-1], text[:-1]
+        """`text` after the high surrogate that waits at `place`; one at its own end waits."""
+        text = self._surrogates.pop(place, "") + text
+        if ends_in_high_surrogate(text):
+            self._surrogates[place], text = text[-1], text[:-1]
         return whole(text)
 
     def give_up(self, place: Hashable) -> str:
-        """U+FFFD if a half waited at `place`: no other half follows; "" otherwise."""
-        return LONE if self._halves.pop(place, None) is not None else ""
+        """U+FFFD if one waited at `place`: no low surrogate follows; "" otherwise."""
+        return LONE if self._surrogates.pop(place, None) is not None else ""
