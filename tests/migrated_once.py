@@ -78,15 +78,18 @@ def _fill(file: Path, migrated: sqlite3.Connection) -> None:
     """Let the database have the content of a migrated one and an id of its own, if it is empty.
 
     Another process may open it at the same time, and writes the first page to it then. So the content passes SQLite's
-    locks, not a write to the file.
+    locks, not a write to the file. The migration says what is wrong with a file that is no database.
     """
-    with closing(sqlite3.connect(file, timeout=60)) as connection:
-        if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() != (0,):
-            return
-        connection.execute("PRAGMA synchronous = OFF")
-        migrated.backup(connection)
-        connection.execute("UPDATE meta SET value = ? WHERE key = ?", ("db_" + secrets.token_hex(16), ID))
-        connection.commit()
+    try:
+        with closing(sqlite3.connect(file, timeout=60)) as connection:
+            if connection.execute("SELECT count(*) FROM sqlite_master").fetchone() == (0,):
+                connection.execute("PRAGMA synchronous = OFF")
+                migrated.backup(connection)
+                connection.execute("UPDATE meta SET value = ? WHERE key = ?", ("db_" + secrets.token_hex(16), ID))
+                connection.commit()
+    except sqlite3.DatabaseError:
+        if file.is_file() and file.read_bytes().startswith(b"SQLite format 3"):
+            raise
 
 
 def migrated_once(upgrade: Upgrade = command.upgrade) -> Upgrade:
