@@ -147,17 +147,8 @@ class ChunkReader:
     """Reads the events of one stream; `finished` while a finish reason is the last part of every choice that began."""
 
     __slots__ = (
-        "_calls",
-        "_casts",
-        "_ended",
-        "_hidden",
-        "_lane",
-        "_like",
-        "_open",
-        "_surrogates",
-        "_template",
-        "_unknown",
-    )
+        "_calls", "_casts", "_ended", "_hidden", "_lane", "_like", "_open", "_surrogates", "_template", "_unknown",
+    )  # fmt: skip
 
     def __init__(self, hidden: Sequence[str] = (), lane: TextLane | None = None) -> None:
         self._hidden = hidden
