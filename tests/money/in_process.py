@@ -26,7 +26,7 @@ class MemoryBody:
 
     def __init__(self, content: bytes) -> None:
         self._content, self.size, self.is_large = content, len(content), False
-        self.replaced: tuple[str, ...] = ()
+        self.has_lone_surrogates = False
 
     def take(self) -> bytes:
         """The body."""
