@@ -72,6 +72,7 @@ class Model(Struct, frozen=True, kw_only=True):
     retries: int = 2  # attempts beyond the first
     hedge_after: float = 0.0  # seconds; 0: never
     continue_cut: bool = False
+    vendor_tool_uses: int = 10  # of tools that an upstream runs, where the caller sets no limit
     listed: tuple[PriceSettings | None, ...] = (None,)  # the settings of `prices`
     base: Model | None = None  # the model at its list price, of one with the price of an account
 
@@ -210,6 +211,7 @@ def _model(name: str, settings: ModelSettings, now: int, document: Settings, ali
         max_output_tokens=settings.max_output_tokens,
         default_reserve_output=settings.default_reserve_output,
         token_factor=settings.token_factor,
+        vendor_tool_uses=settings.vendor_tool_uses,
         media_rules=media_rules(_billed_like(name, settings, document, aliases)),
         disconnect=settings.disconnect,
         hold=settings.hold,

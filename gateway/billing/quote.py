@@ -45,6 +45,7 @@ class Quote(Struct, frozen=True):
     share: int = 0  # a hold that does not fit may be lowered to 1/share of the free money; 0: it is never lowered
     least_output: int = 0  # but not below the cost of so many tokens of output for each choice
     documents: int = 0  # tokens of the prompt's text that are the estimate of documents
+    vendor_input: int = 0  # tokens that tools which the upstream runs may add to the prompt
     least: int = 0  # that cost, set by `Endpoint.lowerable`; until then the hold is not lowered
     tags: Mapping[str, str] | None = None  # the caller's labels, which the ledger line gets
     session: str = ""  # the id of the session, which the ledger line gets
@@ -66,6 +67,7 @@ class Quote(Struct, frozen=True):
         share: int = 0,
         least_output: int = 0,
         documents: int = 0,
+        vendor_input: int = 0,
     ) -> Quote:
         """A quote at the model's current price; `tokens` defaults to those of the worst case."""
         price = model.price
@@ -85,6 +87,7 @@ class Quote(Struct, frozen=True):
             share,
             least_output,
             documents,
+            vendor_input,
         )
 
     def clamped(self, worst_case: Usage, output_limit: int) -> Quote:

@@ -162,6 +162,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     reasoning: Literal["auto"] | bool = "auto"
     disconnect: Literal["auto", "delivered", "drain", "void"] = "auto"
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
+    vendor_tool_uses: Annotated[int, Meta(ge=1, le=1_000)] = 10
     images_like: ImageFamily | Literal[""] = ""
 
     @property

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct, structs
 
 from gateway.errors import UnsupportedParameter
 from gateway.schemas.messages_options import ToolDefinition
 from gateway.schemas.native_request import AcceptedFields, NativeRequest
+from gateway.schemas.vendor_tools import NO_USES, VendorUses, tool_uses
 
 _encoder = msgspec.json.Encoder()
 _array = msgspec.json.Decoder(list[Raw])
@@ -51,6 +52,9 @@ class MessagesNative(NativeRequest, frozen=True, kw_only=True):
             for name in _WITH_TOOLS:
                 fields.pop(name, None)
         return structs.replace(left, fields=fields, dropped=(*left.dropped, *dropped_tools(lacking)))
+
+    def vendor_uses(self, default: int) -> VendorUses:
+        return tool_uses(self.fields.get("tools", UNSET), default) if self.vendor_tools else NO_USES
 
     def _has_all_tools(self, accepted: AcceptedFields) -> bool:
         return all(is_accepted(tool.type, accepted.tools) for tool in self.vendor_tools)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from msgspec import Raw, Struct, structs
 
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion
+from gateway.schemas.vendor_tools import NO_USES, VendorUses
 
 RESPONSES, MESSAGES, GEMINI = "responses", "messages", "gemini"  # dialects beside chat
 
@@ -45,6 +46,10 @@ class NativeRequest(Struct, frozen=True):
         left_out = [name for name in self.fields if name not in fields]
         left_out += [flag for flag in self.betas if flag not in betas]
         return structs.replace(self, fields=fields, betas=betas, dropped=(*self.dropped, *left_out))
+
+    def vendor_uses(self, default: int) -> VendorUses:
+        """The most uses of tools that the upstream runs; `default` where the caller sets no limit."""
+        return NO_USES
 
 
 class NativeChunk(ChatChunk, kw_only=True):

@@ -11,6 +11,7 @@ from msgspec import UNSET, structs
 from gateway.api.endpoints.chat_dialect import ChatCompletions, ChatDialect
 from gateway.api.endpoints.chat_output_limit import DEFAULT_LIMIT, LEAST_OUTPUT, MIN_OUTPUT, limit_output
 from gateway.api.endpoints.chat_usage import ChatCounting, counted_by_time, plain_count, public
+from gateway.api.endpoints.vendor_input import takes_native, vendor_uses, with_vendor_input
 from gateway.billing.delivered import Delivered
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import PromptEstimate, chat_prompt, with_safety
@@ -38,6 +39,7 @@ from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, CompletionUsage
 from gateway.schemas.duplicate_keys import Examined
 from gateway.schemas.media_addresses import MediaAddress, media_addresses, with_media
+from gateway.schemas.vendor_tools import NO_USES, VendorUses
 
 #: Reasoning counts as hidden if it exceeds the shown part times a factor, and tokens: the part is an estimate.
 REASONING_SHOWN = 2
@@ -89,7 +91,9 @@ class ChatEndpoint(Endpoint[ChatRequest]):
             if one.candidate.reasoning.expected(effort):
                 hidden = True
                 break
-        return _quote(request, prompt, model, hidden=hidden, adapted=adapted)
+        is_plain = request.native is None and request.web_search_options is None
+        uses = NO_USES if is_plain else vendor_uses(request, model, adapted)
+        return _quote(request, prompt, model, hidden=hidden, adapted=adapted, uses=uses)
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:
         request = ChatRequest(model=model.name, messages=[], max_tokens=size.max_tokens, stream=size.stream)
@@ -189,11 +193,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
 def _is_native(call: Call) -> bool:
     """Whether a candidate may get the request in the dialect in which it was sent, which no continuation has."""
-    native = call.request.native
-    return native is not None and any(
-        cast("Chat", one.candidate.provider).accepted_fields(native.dialect, one.candidate.target) is not None
-        for one in call.adapted
-    )
+    return call.request.native is not None and any(map(takes_native, call.adapted))
 
 
 def _quote(
@@ -203,8 +203,9 @@ def _quote(
     *,
     hidden: bool,
     adapted: Sequence[Adapted[ChatRequest]] = (),
+    uses: VendorUses = NO_USES,
 ) -> Quote:
-    """The quote. `hidden`: a candidate may reason without showing it."""
+    """The quote. `hidden`: a candidate may reason without showing it. `uses`: of tools that an upstream runs."""
     wanted, choices, tokens = request.max_output, request.n or 1, prompt.tokens
     if wanted is not None:
         _check_output_limit(request, model, wanted)
@@ -216,10 +217,11 @@ def _quote(
     if whole:  # the whole answer is held, so it gets a limit
         held, sent = _added_limit(model, tokens, _own_limit(adapted))
         share, least = (share, least) if share else (2, LEAST_OUTPUT)
+    worst, added = with_vendor_input(_worst(request, prompt, held * choices, model=model), uses, model)
     return Quote.of(
         model,
         prompt=_estimated(prompt, model),
-        worst_case=_worst(request, prompt, held * choices, model=model),
+        worst_case=worst,
         service_tier=request.service_tier,
         # The rate limit counts the expected tokens: with the longest answer it would admit too few calls.
         tokens=with_safety(tokens) + reserve * choices,
@@ -230,6 +232,7 @@ def _quote(
         share=share,
         least_output=least,
         documents=prompt.document,
+        vendor_input=added,
     )
 
 

@@ -37,7 +37,7 @@ class ChatCounting(Struct, frozen=True):
     prompt: Usage  # the estimate
     media: int  # the tokens of it that are images, audio and documents
     factor: float  # tokens of the model per estimated token
-    forwarded: int  # bytes of the request
+    forwarded: int  # bytes of the request, and tokens that tools of the upstream may add
     limit: int | None  # of output tokens that was sent, for all choices
     usual_limit: int  # where none was sent
 
@@ -49,7 +49,7 @@ class ChatCounting(Struct, frozen=True):
             quote.prompt,
             quote.prompt.in_image + quote.prompt.in_audio + quote.documents,
             model.token_factor,
-            call.body_size,
+            call.body_size + quote.vendor_input,
             quote.worst_case.tokens_out if quote.bounded else _own_limit(call),
             (model.max_output_tokens or DEFAULT_LIMIT) * quote.choices,
         )
@@ -131,7 +131,8 @@ def plain_count(call: Call, reported: CompletionUsage, delivered: Delivered) -> 
     if usage is None or not quote.bounded:
         return None
     limit, factor = quote.worst_case.tokens_out, call.model.token_factor
-    within = _is_within(reported, delivered, quote.prompt, forwarded=call.body_size, limit=limit, factor=factor)
+    forwarded = call.body_size + quote.vendor_input
+    within = _is_within(reported, delivered, quote.prompt, forwarded=forwarded, limit=limit, factor=factor)
     return usage if within else None
 
 

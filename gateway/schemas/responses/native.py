@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
-from msgspec import Raw, Struct, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from gateway.errors import UnsupportedParameter
 from gateway.schemas.native_request import AcceptedFields, NativeRequest
+from gateway.schemas.vendor_tools import NO_USES, VendorUses, tool_uses
 
 _encoder = msgspec.json.Encoder()
 _array = msgspec.json.Decoder(list[Raw])
@@ -56,6 +57,17 @@ class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
             fields["input"] = Raw(_encoder.encode([_with_item_tools(item, allowed) for item in _items(fields)]))
         return structs.replace(left, fields=fields, dropped=(*left.dropped, *dropped_tools(lacking)))
 
+    def vendor_uses(self, default: int) -> VendorUses:
+        if not self.hosted:
+            return NO_USES
+        most = msgspec.json.decode(self.fields.get("max_tool_calls", b"null"))
+        lists = [self.fields.get("tools", UNSET), *(_item_tools(item) for item in self._items_with_tools())]
+        found = [tool_uses(tools, default, most) for tools in lists]
+        return max(found, key=lambda uses: (uses.uses, uses.searches))
+
+    def _items_with_tools(self) -> list[Raw]:
+        return _items(dict(self.fields)) if self.extra_tools else []
+
 
 def dropped_tools(types: Iterable[str]) -> list[str]:
     """The names of tools that are left out, for a response header."""
@@ -76,3 +88,7 @@ def _with_item_tools(item: Raw, allowed: frozenset[str]) -> Raw:
     fields = _table.decode(item)
     fields["tools"] = _with_tools(fields["tools"], allowed)
     return Raw(_encoder.encode(fields))
+
+
+def _item_tools(item: Raw) -> Raw | UnsetType:
+    return UNSET if _peek.decode(item).type != "additional_tools" else _table.decode(item).get("tools", UNSET)
