@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.console.pages import (
     account,
+    connect,
     import_links,
     invitation,
     keys,
@@ -42,6 +43,7 @@ ROUTES: tuple[PageRoute, ...] = (
     *reports.ROUTES,
     *prices.ROUTES,
     *playground.ROUTES,
+    *connect.ROUTES,
     *account.ROUTES,
     *site_accounts.ROUTES,
     *site_prices.ROUTES,

@@ -1,6 +1,7 @@
 """The agents: how each is set up in a home of its own, and how one of its turns runs without a person.
 
-`$GATEWAY_AGENTS` is the folder where `install.py` has put them: `node_modules` and `aider`.
+`$GATEWAY_AGENTS` is the folder where `install.py` has put them: `node_modules` and `aider`. The address, the key and
+the model reach each agent as the page Connect says; what is added here lets it run without a person.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
+
+from gateway.console import clients
 
 INSTALLED = "GATEWAY_AGENTS"
 ENDS_WITHIN = 180  # seconds; the slowest turn took 25 on two cores
@@ -30,6 +33,16 @@ class Place(Struct, frozen=True):
     def config(self) -> Path:
         """The agent's own folder of settings."""
         return self.home / "config"
+
+    @property
+    def gateway(self) -> clients.Place:
+        """The place as the page Connect writes it."""
+        return clients.Place(f"{self.address}/v1", self.key, self.model)
+
+
+def client(id: str) -> clients.Client:
+    """The agent on the page Connect."""
+    return next(one for one in clients.CLIENTS if one.id == id)
 
 
 class Agent(Struct, frozen=True):
@@ -84,11 +97,12 @@ def step(agent: Agent, old: str, new: str) -> tuple[str, ...]:
 
 def _claude(variable: str) -> Callable[[Place], Mapping[str, str]]:
     def set_up(place: Place) -> Mapping[str, str]:
+        shown = dict(client("claude-code").variables(place.gateway))
+        key = shown.pop("ANTHROPIC_AUTH_TOKEN")
         return {
-            "ANTHROPIC_BASE_URL": place.address,
-            variable: place.key,
+            **shown,
+            variable: key,
             "CLAUDE_CONFIG_DIR": str(place.config),
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
             "IS_SANDBOX": "1",  # it refuses to skip permissions as root elsewhere
         }
@@ -106,26 +120,12 @@ def _claude_later(place: Place, prompt: str) -> list[str]:
 
 # Codex -------------------------------------------------------------------------------------------------------------
 
-CODEX = """
-model = "{model}"
-model_provider = "gateway"
-
-[model_providers.gateway]
-name = "gateway"
-base_url = "{address}/v1"
-env_key = "GATEWAY_KEY"
-wire_api = "responses"
-
-[analytics]
-enabled = false
-"""
-
 
 def _codex(place: Place) -> Mapping[str, str]:
     place.config.mkdir(exist_ok=True)
-    config = CODEX.format(model=place.model, address=place.address)
+    config = client("codex").content(place.gateway) + "\n[analytics]\nenabled = false\n"
     (place.config / "config.toml").write_text(config, encoding="utf-8")
-    return {"CODEX_HOME": str(place.config), "GATEWAY_KEY": place.key}
+    return {"CODEX_HOME": str(place.config), **client("codex").variables(place.gateway)}
 
 
 _CODEX_FREE = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
@@ -146,12 +146,12 @@ def _gemini(place: Place) -> Mapping[str, str]:
     folder = place.home / ".gemini"
     folder.mkdir(exist_ok=True)
     settings = {
-        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        **json.loads(client("gemini-cli").content(place.gateway)),
         "privacy": {"usageStatisticsEnabled": False},
         "general": {"disableAutoUpdate": True, "disableUpdateNag": True},
     }
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    return {"GOOGLE_GEMINI_BASE_URL": place.address, "GEMINI_API_KEY": place.key}
+    return client("gemini-cli").variables(place.gateway)
 
 
 def _gemini_first(place: Place, prompt: str) -> list[str]:
@@ -166,10 +166,8 @@ def _gemini_later(place: Place, prompt: str) -> list[str]:
 
 
 def _opencode(place: Place) -> Mapping[str, str]:
-    options = {"baseURL": f"{place.address}/v1", "apiKey": place.key}
-    provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {place.model: {"name": place.model}}}
     settings = {
-        "provider": {"gateway": provider},
+        **json.loads(client("opencode").content(place.gateway)),
         "model": f"gateway/{place.model}",
         "small_model": f"gateway/{place.model}",
         "autoupdate": False,
@@ -194,11 +192,7 @@ def _opencode_later(place: Place, prompt: str) -> list[str]:
 
 
 def _aider(place: Place) -> Mapping[str, str]:
-    return {
-        "OPENAI_API_BASE": f"{place.address}/v1",
-        "OPENAI_API_KEY": place.key,
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    }
+    return {**client("aider").variables(place.gateway), "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 
 
 def _aider_first(place: Place, prompt: str) -> list[str]:

@@ -65,6 +65,7 @@ AUDIENCES: dict[str, Audience] = {
     "GET /accounts/{account}/prices": "member",
     "GET /prices": "public",
     "GET /accounts/{account}/playground": "member",
+    "GET /accounts/{account}/connect": "member",
     "POST /accounts/{account}/playground": "member",
     "GET /accounts/{account}/playground/calls/{request_id}": "member",
     "GET /accounts/{account}/members": "owner",

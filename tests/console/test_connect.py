@@ -1,76 +1,101 @@
-"""The page "Connect a provider": what it offers, why, and where to begin without a file."""
+"""The page Connect and docs/clients.md: texts that each client takes, for any address, key and model."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import ast
+import json
+import shlex
+import tomllib
+from pathlib import PurePath
 from typing import Any
 
 import pytest
-from msgspec import structs
+import yaml
 
-from gateway.config.loader import load
-from gateway.setup.found_providers import find_providers
-from gateway.setup.known_providers import VENDORS
-from tests.configuration_files import OWN_KEY
+from gateway.console.clients import CLIENTS, Client, Place
+from tests.clients_page import PAGE, with_clients
 
-
-@pytest.fixture(autouse=True)
-def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine with OpenAI's key alone, and without model servers."""
-    for vendor in VENDORS:
-        for variable in vendor.variables:
-            monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-of-a-vendor")
-    monkeypatch.setattr(find_providers, "__kwdefaults__", {"servers": (), "host": "127.0.0.1"})
+#: Names that a model may have.
+MODELS = ("fake-chat", "org/m:1", 'a "quoted" one', "it's; $(echo one) \\ one", "\N{GRINNING FACE}")
+PARSERS: dict[str, Any] = {
+    ".json": json.loads,
+    ".toml": tomllib.loads,
+    ".yaml": yaml.safe_load,
+    ".py": ast.parse,
+    ".mjs": str,
+}
 
 
-async def shown(console: Any, file: Path | None) -> Any:
-    """The page of a gateway with this configuration file."""
+def by_id(client: Client) -> str:
+    return client.id
+
+
+def leaves(value: Any) -> set[str]:
+    """All texts in a document, names included."""
+    if isinstance(value, dict):
+        return {text for pair in value.items() for part in pair for text in leaves(part)}
+    if isinstance(value, list):
+        return {text for item in value for text in leaves(item)}
+    return {value} if isinstance(value, str) else set()
+
+
+def texts_of(client: Client, place: Place) -> set[str]:
+    """Each text that the client gets, as its own reader of the file or the shell reads it."""
+    found = {*client.variables(place).values(), *client.fields(place).values(), *shlex.split(client.commands(place))}
+    if client.text:
+        content = client.content(place)
+        parsed = PARSERS[PurePath(client.file).suffix](content)
+        if isinstance(parsed, ast.AST):
+            found |= {str(node.value) for node in ast.walk(parsed) if isinstance(node, ast.Constant) and node.value}
+        elif isinstance(parsed, str):
+            found |= {
+                value
+                for value in (place.model, place.url, place.address)
+                if json.dumps(value, ensure_ascii=False) in content
+            }
+        else:
+            found |= leaves(parsed)
+    return {str(text) for text in found}
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=by_id)
+def test_settings_of_each_client_have_address_key_and_model_in_its_own_syntax(client: Client) -> None:
+    for model in MODELS:
+        place = Place("https://ai.example.com/v1", "sk-one", model)
+        found = texts_of(client, place)
+        joined = "\n".join([*found, client.content(place)])
+        assert place.address in joined
+        assert "sk-one" in joined
+        is_named = client.id in {"open-webui"}  # a person chooses it in the window
+        assert (
+            is_named or any(text.endswith(model) for text in found) or json.dumps(model, ensure_ascii=False) in joined
+        )
+        assert "%" not in joined.replace("%20", "")
+
+
+def test_ids_are_different_and_the_programs_of_the_issue_are_there() -> None:
+    assert len({client.id for client in CLIENTS}) == len(CLIENTS) == 17
+
+
+def test_page_of_the_documentation_is_made_from_the_table() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == with_clients(text), "run python -m tests.clients_page"
+
+
+async def test_page_has_each_client_for_a_model_of_the_account(console: Any) -> None:
     async with console() as c:
-        operator = await c.as_("root", role="operator")
-        if file is not None:
-            c.services.use(structs.replace(c.services.settings, file=str(file), providers=load(file).providers))
-        return await operator.get("/site/connect")
+        ann = await c.as_("ann", acme="member")
+        page = await ann.get("/accounts/acme/connect")
+        assert page.status == 200
+        for client in CLIENTS:
+            assert client.name in page.text
+        assert ":8080/v1" in page.text
 
 
-async def test_page_offers_free_names_says_why_and_shows_no_key(console, tmp_path: Path) -> None:
-    file = tmp_path / "gateway.toml"
-    file.write_text(OWN_KEY)
-    page = await shown(console, file)
-    assert "OpenAI: the variable OPENAI_API_KEY is set The provider is called openai-2" in page.text
-    assert "Add this to the end of the file" in page.text and "[models.gpt-5-mini]" in page.text
-    assert "[models.gpt-5]" not in page.text and "has the name: gpt-5." in page.text
-    assert "Check it, and reload" in page.text and "sk-secret" not in page.html
-
-
-async def test_page_says_what_is_wrong_with_a_file_that_cannot_take_the_tables(console, tmp_path: Path) -> None:
-    file = tmp_path / "gateway.toml"
-    file.write_text('providers = { fake = { plugin = "fake" } }')
-    page = await shown(console, file)
-    assert "would not be valid with these tables at its end" in page.text and "not valid TOML" in page.text
-    assert "Add this to the end" not in page.text
-
-
-async def test_page_with_nothing_new_says_so(console, tmp_path: Path) -> None:
-    file = tmp_path / "gateway.toml"
-    file.write_text(OWN_KEY.replace("MY_KEY", "OPENAI_API_KEY"))
-    page = await shown(console, file)
-    assert "Nothing new was found" in page.text and "Save the file" not in page.text
-
-
-@pytest.mark.holds("console.md#what-operators-do-4")
-async def test_page_of_a_gateway_without_a_file_says_how_to_begin(console) -> None:
-    page = await shown(console, None)
-    assert (
-        "gateway init writes gateway.toml with the names of the variables that hold keys" in page.text
-        and "OPENAI_API_KEY is set" in page.text
-    )
-    assert "Save the file" not in page.text and "Check it, and reload" not in page.text
-
-
-async def test_configuration_page_of_a_gateway_without_a_file_leads_there(console) -> None:
+async def test_model_that_the_account_may_not_use_is_not_shown(console: Any) -> None:
     async with console() as c:
-        operator = await c.as_("root", role="operator")
-        viewer = await c.as_("eva", role="viewer")
-        assert 'href="/site/connect"' in (await operator.get("/site/configuration")).html
-        assert 'href="/site/connect"' not in (await viewer.get("/site/configuration")).html
+        ann = await c.as_("ann", acme="member")
+        page = await ann.get("/accounts/acme/connect?model=secret-model")
+        assert page.status == 200
+        assert "secret-model" not in page.text
+        assert "The account may use no chat model of this name." in page.text

@@ -102,6 +102,7 @@ PAGES: dict[str, list[str]] = {
     "/accounts/{account}/prices": [f"{OWN}/prices"],
     "/prices": ["/prices"],
     "/accounts/{account}/playground": [f"{OWN}/playground"],
+    "/accounts/{account}/connect": [f"{OWN}/connect"],
     "/accounts/{account}/members": [f"{OWN}/members"],
     "/accounts/{account}/statements/{month}": [f"{OWN}/statements/{{month}}", f"{OWN}/statements/{{month_before}}"],
     "/accounts/{account}/running": [f"{OWN}/running"],

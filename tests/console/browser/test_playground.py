@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gateway.testing.ports import free_ports
 from tests.polling import until
 from tests.processes.conftest import Yard
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
 
 pytestmark = pytest.mark.slow
 
@@ -106,4 +109,19 @@ async def test_answers_stream_and_cost_what_the_ledger_says_also_after_stop(yard
         assert [key["name"] for key in keys] == ["Playground"]
         await page.get_by_role("link", name="the call").first.click()
         assert "Cost breakdown" in await page.locator("main").inner_text()
+        await typed_key_stays_in_the_browser(page)
         assert w.faults == []
+
+
+async def typed_key_stays_in_the_browser(page: Page) -> None:
+    """On the page Connect, a key that is typed is put into the texts, and nothing is sent."""
+    await page.get_by_role("link", name="Connect", exact=True).click()
+    await page.wait_for_load_state("networkidle")
+    sent = list[str]()
+    page.on("request", lambda request: sent.append(request.url))
+    await page.get_by_label("Key", exact=True).press_sequentially("sk-$&-typed")
+    assert "ANTHROPIC_AUTH_TOKEN='sk-$&-typed'" in await page.locator("#shell-claude-code").inner_text()
+    assert 'apiKey: "sk-$&-typed"' in await page.locator("#file-openai-node").inner_text()
+    await page.get_by_label("Key", exact=True).fill("")
+    assert "sk-$&-typed" not in await page.locator("main").inner_text()
+    assert sent == []
