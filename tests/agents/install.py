@@ -12,16 +12,17 @@ from pathlib import Path
 
 PACKAGES = Path(__file__).with_name("package.json")
 AIDER = "aider-chat==0.86.2"
+NATIVE = ("@anthropic-ai/claude-code", "opencode-ai")
 
 
 def install(folder: Path) -> None:
     """Install what `folder` does not have yet."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(PACKAGES, folder)
-    # Their scripts are not run: the programs are in packages of their own for each platform.
-    subprocess.run(
-        ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", str(folder)], check=True
-    )
+    npm = ["npm", "--prefix", str(folder)]
+    subprocess.run([*npm, "install", "--no-audit", "--no-fund", "--ignore-scripts"], check=True)
+    # Only these scripts are run: they put the program of this platform, which is installed, in its place.
+    subprocess.run([*npm, "rebuild", *NATIVE], check=True)
     python = folder / "aider" / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder / "aider")], check=True)
