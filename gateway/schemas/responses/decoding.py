@@ -13,7 +13,7 @@ from gateway.errors import BadRequest, UnsupportedParameter
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.duplicate_keys import Examined, unexplained_names
 from gateway.schemas.empty_fields import drop_nulls
-from gateway.schemas.forbidden import is_forbidden, strip_forbidden
+from gateway.schemas.forbidden import header_name, is_forbidden, strip_forbidden
 from gateway.schemas.native_request import RESPONSES
 from gateway.schemas.reasoning_state import is_ours
 from gateway.schemas.request_fields import NULL, OWN
@@ -61,7 +61,7 @@ def decode_responses_request(body: bytes | Examined) -> ChatRequest:
         demanded=tools.demanded or chat.demanded,
         chosen=tools.chosen,
     )
-    request.dropped = (*dropped, *chat.left_out, *dropped_tools(tools.hosted))
+    request.dropped = (*dropped, *map(header_name, (*chat.left_out, *dropped_tools(tools.hosted))))
     return request
 
 

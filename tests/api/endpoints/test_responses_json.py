@@ -130,6 +130,20 @@ async def test_conversation_becomes_messages(client: Client, upstream: FakeUpstr
     ]
 
 
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [("caf\u20ac", "caf?"), ("\ud83d", "?"), ("a\r\nx-injected: 1", "a??x-injected??1"), ("a\0b", "a?b")],
+)
+async def test_type_of_a_tool_that_no_header_can_have_is_named_with_question_marks(
+    client: Client, upstream: FakeUpstream, kind: str, shown: str
+) -> None:
+    upstream.enqueue(completion({"content": "Hello"}))
+    response, body = await respond(client, tools=[*TOOLS, {"type": kind}])
+    assert response.status == 200, body
+    assert response.headers["x-gateway-dropped-params"].partition(",")[0] == f"tools[{shown}]"
+    assert "x-injected" not in response.headers
+
+
 async def test_options_become_those_of_chat(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(completion({"content": "{}"}))
     schema = {"type": "object", "properties": {}}
