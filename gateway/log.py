@@ -19,7 +19,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from gateway.log_form import TEXT, is_json, json_line
+from gateway.log_form import TEXT, encode_line, is_json, json_line
 from gateway.log_output import LogOutput
 from gateway.redaction import redact as redact
 
@@ -163,7 +163,7 @@ class AccessLog:
         self.enabled = enabled
         self._output = output
         self._lines: list[bytes] = []
-        self._encode = msgspec.json.Encoder().encode
+        self._encoder = msgspec.json.Encoder()
         self._second = 0
         self._prefix = ""
 
@@ -178,7 +178,7 @@ class AccessLog:
             line.detail = redact(line.detail)
         if not self._lines:
             asyncio.get_running_loop().call_later(0.1, self.flush)
-        self._lines.append(self._encode(line))
+        self._lines.append(encode_line(self._encoder, line))
 
     def flush(self) -> None:
         """Pass what is queued to the output."""

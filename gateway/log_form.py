@@ -36,7 +36,17 @@ def json_line(record: logging.LogRecord, message: str, traceback: str) -> str:
         redact(message),
         redact(traceback),
     )
-    return _encoder.encode(line).decode()
+    return encode_line(_encoder, line).decode()
+
+
+def encode_line(encoder: msgspec.json.Encoder, line: msgspec.Struct) -> bytes:
+    """The line as JSON; a lone surrogate, as a plugin's text may have, becomes `?`."""
+    try:
+        return encoder.encode(line)
+    except UnicodeEncodeError:
+        fields = msgspec.structs.asdict(line).items()
+        texts = {name: text.encode(errors="replace").decode() for name, text in fields if isinstance(text, str)}
+        return encoder.encode(msgspec.structs.replace(line, **texts))
 
 
 def is_json(form: str, *, access: bool, stream: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.billing.usage import Usage
 from gateway.ledger.line import LedgerLine
@@ -42,11 +42,17 @@ _NOTHING = LineFacts()
 
 
 def facts_of(meta_text: str) -> LineFacts:
-    """The facts in a line's meta; none if it is of another form."""
+    """The facts in a line's meta, with U+FFFD for NUL, which PostgreSQL does not take; none in another form."""
     try:
-        return _decoder.decode(meta_text) if meta_text else _NOTHING
+        facts = _decoder.decode(meta_text) if meta_text else _NOTHING
     except (ValueError, RecursionError):
         return _NOTHING
+    return _without_zero(facts) if "\\u0000" in meta_text else facts
+
+
+def _without_zero(facts: LineFacts) -> LineFacts:
+    texts = {name: value for name, value in structs.asdict(facts).items() if isinstance(value, str) and "\0" in value}
+    return structs.replace(facts, **{name: value.replace("\0", "\ufffd") for name, value in texts.items()})
 
 
 def row_of(line: LedgerLine, hash_: bytes, facts: LineFacts) -> tuple[Any, ...]:

@@ -52,6 +52,7 @@ from gateway.ledger.script_batcher import Tick
 from gateway.ledger.scripts import Scripts
 from gateway.ledger.settlement_writer import SettlementWriter, Shortfall
 from gateway.ledger.store_audit import AuditOptions, audit_store, has_traces
+from gateway.schemas.answer_surrogates import encode_whole
 from gateway.store.links import Links, slot
 
 RENEWALS = 64  # calls renewed per script
@@ -284,7 +285,7 @@ class Ledger:
         """
         key = slot(account)
         request_id = operation or "op_" + secrets.token_hex(16)
-        meta = msgspec.json.encode({"note": note} if note else {})
+        meta = encode_whole({"note": note} if note else {})
         code, booked, balance = await self._links.link(key).eval(
             self._scripts.credit, [key], [request_id, kind, str(amount), meta, str(MAX_AMOUNT), int(force)]
         )

@@ -15,6 +15,7 @@ from gateway.billing.usage import Usage
 from gateway.errors.attempt_answer import AttemptAnswer
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.hold import Hold
+from gateway.schemas.answer_surrogates import encode_whole
 
 
 class LineMeta(Struct, omit_defaults=True):
@@ -88,7 +89,7 @@ def _reclaim_meta(
     meta = LineMeta(key_id, model, price=version, hold=hold, estimated=True, reclaimed=True, user=user, tags=tags)
     if factor != NANO:
         meta.price_factor = format_amount(factor)
-    return _encoder.encode(meta).decode()
+    return _encoded(meta)
 
 
 @lru_cache(maxsize=8192)
@@ -109,7 +110,7 @@ def released_meta(hold: Hold) -> str:
     key = hold.key
     meta = LineMeta(key.id, model, price=hold.price_version, hold=hold.amount, outcome=ABANDONED, user=key.user)
     meta.price_factor = hold.price_factor
-    return _encoder.encode(meta).decode()
+    return _encoded(meta)
 
 
 def model_of(meta: str) -> str:
@@ -157,4 +158,11 @@ def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
         record.answers,
         record.session,
     )
-    return _encoder.encode(meta).decode()
+    return _encoded(meta)
+
+
+def _encoded(meta: LineMeta) -> str:
+    try:
+        return _encoder.encode(meta).decode()
+    except UnicodeEncodeError:  # a lone surrogate in a name that a plugin gave
+        return encode_whole(meta).decode()
