@@ -51,8 +51,13 @@ def facts_of(meta_text: str) -> LineFacts:
 
 
 def _without_zero(facts: LineFacts) -> LineFacts:
-    texts = {name: value for name, value in structs.asdict(facts).items() if isinstance(value, str) and "\0" in value}
-    return structs.replace(facts, **{name: value.replace("\0", "\ufffd") for name, value in texts.items()})
+    texts = {name: _shown(value) for name, value in structs.asdict(facts).items() if isinstance(value, str)}
+    tags = {_shown(name): _shown(value) for name, value in facts.tags.items()}
+    return structs.replace(facts, **texts, tags=tags)
+
+
+def _shown(text: str) -> str:
+    return text.replace("\0", "\ufffd")
 
 
 def row_of(line: LedgerLine, hash_: bytes, facts: LineFacts) -> tuple[Any, ...]:
