@@ -21,6 +21,9 @@ from gateway.store.identity import StoreGuard, known_deployment
 
 EVERY = 5.0  # seconds between two looks at a store that can be used
 AGAIN = 1.0  # seconds until the next look at one that cannot
+#: Seconds until `/readyz` counts a store that does not answer as one that cannot be used. Kubernetes waits for 1 second
+#: by default; and a command of `store.timeout` may wait longer, behind others.
+READY_WITHIN = 0.9
 
 AWAY = "the store does not answer; requests get 503 until it does: %s"
 REJECTED = "the store cannot be used; requests get 503 until it can: %s"
@@ -83,10 +86,17 @@ class StoreWatch:
             await asyncio.sleep(AGAIN if line else EVERY)
 
     async def is_usable(self) -> bool:
-        """Whether every server holds this deployment's store and takes writes; not before `begin` has returned."""
+        """Whether every server holds this deployment's store and takes writes, within `READY_WITHIN` seconds.
+
+        Not before `begin` has returned.
+        """
         if not self._begun:
             return False
-        line, _ = await self._problem()
+        try:
+            async with asyncio.timeout(READY_WITHIN):
+                line, _ = await self._problem()
+        except TimeoutError:
+            return False
         return not line
 
     async def _problem(self) -> tuple[str, str]:

@@ -123,7 +123,8 @@ class RedisConnection(asyncio.Protocol):
         self._outgoing: list[bytes] = []  # the last commands of _waiting, which were not written yet
         self._waiting: deque[Sent] = deque()
         self._tick = Tick(0.0)
-        self._deadline: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.Handle | None = None  # uvloop's has no time if it was due when it was set
+        self._due = 0.0  # loop time of `_deadline`
         self._replied = 0.0  # loop time of the last reply
         self._overdue: Sent | None = None  # the oldest command, if its reply gets the grace
         self.most = max_in_flight  # commands without a reply; fewer while the server is late and they are large
@@ -149,7 +150,7 @@ class RedisConnection(asyncio.Protocol):
         if not self._outgoing:
             self._tick = Tick(self._loop.time())
             if self._deadline is None:
-                self._deadline = self._loop.call_at(self._tick.at + self._late_after, self._check)
+                self._check_at(self._tick.at + self._late_after)
         self._outgoing.append(command)
         self._waiting.append((reply, self._tick, again))
 
@@ -176,7 +177,7 @@ class RedisConnection(asyncio.Protocol):
             self._loop.call_soon(self.flush)
             if self._deadline is not None:
                 self._deadline.cancel()
-            self._deadline = self._loop.call_at(self._waiting[0][1].at + self._late_after, self._check)
+            self._check_at(self._waiting[0][1].at + self._late_after)
 
     def is_late(self) -> bool:
         """Whether the server has sent nothing for longer than a fifth of the timeout while a command waits."""
@@ -271,9 +272,12 @@ class RedisConnection(asyncio.Protocol):
         self._tick.at = self._loop.time()  # the time of a handler that computed since the call does not count
         transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
 
+    def _check_at(self, due: float) -> None:
+        self._due = due
+        self._deadline = self._loop.call_at(due, self._check)
+
     def _check(self) -> None:
-        assert self._deadline is not None
-        due, self._deadline = self._deadline.when(), None
+        due, self._deadline = self._due, None
         before, self._overdue = self._overdue, None
         self.most = self._max_in_flight
         if not self._waiting:
@@ -281,12 +285,12 @@ class RedisConnection(asyncio.Protocol):
         oldest = self._waiting[0]
         since, now = self._awaited_since(), self._loop.time()
         if now < since + self._late_after:
-            self._deadline = self._loop.call_at(since + self._late_after, self._check)
+            self._check_at(since + self._late_after)
         elif before is not oldest and (now >= since + self._timeout or now > due + GRACE):
             self._overdue = oldest  # the entry: an object that takes replies may wait for a second one
-            self._deadline = self._loop.call_later(GRACE, self._check)
+            self._check_at(now + GRACE)
         elif now < since + self._timeout:
-            self._deadline = self._loop.call_at(min(now + self._late_after / 2, since + self._timeout), self._check)
+            self._check_at(min(now + self._late_after / 2, since + self._timeout))
             self._limit_bytes()
             if self._on_late is not None and any(is_repeatable(reply) for reply, _, _ in self._waiting):
                 self._on_late(self)

@@ -15,7 +15,7 @@ from gateway.store.command import pack
 from gateway.store.connection import LATE, MOST_QUEUED, RedisConnection, Unanswered
 from gateway.store.resend import RepeatableCall
 from tests.delays import store_is_paused_for
-from tests.polling import turns, until_blocking
+from tests.polling import PATIENCE, turns, until_blocking
 
 pytestmark = pytest.mark.slow
 
@@ -86,6 +86,22 @@ async def test_connection_is_given_up_when_a_command_has_waited_for_many_timeout
     assert any(call.done() and call.exception() for call in calls)
     await asyncio.gather(*calls, return_exceptions=True)
     await pair.close()
+
+
+def test_command_that_has_waited_long_for_a_connection_fails_when_its_server_is_silent() -> None:
+    async def test() -> None:
+        pair = Pair(timeout := 4 * EVERY)
+        loop = asyncio.get_running_loop()
+        await pair.open()
+        waited = RepeatableCall(loop=loop)
+        pair.connection.adopt_queue([(GET, waited, loop.time() - 10 * timeout, True)])
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(StoreUnavailable):
+                await waited
+        assert pair.lost == [f"no reply within {timeout:g} s"]
+        await pair.close()
+
+    uvloop.run(test())  # its `call_at` gives no timer for a time that has passed
 
 
 def test_reply_that_has_arrived_is_not_late_for_a_loop_that_was_late() -> None:
