@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from gateway.http_server.client_address import Network
-from gateway.http_server.owners import LISTING_SHARE, Closable, Owner, Owners
+from gateway.http_server.owners import Closable, Owner, Owners, pause_after_list
 
 KEPT_FOR_OTHERS: Final = 8  # one of so many places is kept from each single address
 DISPLACED_BY_MANY: Final = 16  # one of so many places is cleared in a tick for addresses with many connections
@@ -121,10 +121,9 @@ class ConnectionLimit:
     def _displace_any(self) -> bool:
         if time.monotonic() < self._search_again:
             return False
-        started = time.thread_time()
         if self._displace_first(self._owners.ranked()):
             return True
-        self._search_again = time.monotonic() + LISTING_SHARE * (time.thread_time() - started)
+        self._search_again = time.monotonic() + pause_after_list(len(self._owners))
         return False
 
     def _displace_first(self, owners: Iterable[Owner]) -> bool:

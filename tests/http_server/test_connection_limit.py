@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from tornado.web import RequestHandler
 
+from gateway.http_server import server as server_module
 from gateway.http_server.client_address import networks
 from gateway.http_server.connection_limit import Dropped
-from gateway.http_server.server import HTTPServer
+from gateway.http_server.server import ACCEPTED_AT_ONCE, HTTPServer
 from tests.delays import time_passes
 
 pytestmark = [pytest.mark.gen_test, pytest.mark.slow]
@@ -225,6 +226,7 @@ async def test_many_new_connections_of_a_crowd_are_closed_before_anything_is_mad
         before(server, connection)
 
     monkeypatch.setattr(HTTPServer, "opened", opened)
+    monkeypatch.setattr(server_module, "MOST_ACCEPTED", ACCEPTED_AT_ONCE)  # also after a long turn of the loop
     reports: list[Dropped] = []
     served = await serve(Hello, max_connections=32, header_timeout=60.0, on_full=reports.append)
     async with AsyncExitStack() as stack:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,25 +103,20 @@ def test_longest_waiting_connection_is_found_and_one_that_is_served_meanwhile_is
     assert owner.longest_waiting() is not busy
 
 
-def test_list_that_waited_for_the_processor_delays_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Clock:
-        now = 100.0
-
-        def monotonic(self) -> float:
-            self.now += 1.0  # another process runs between any two readings
-            return self.now
-
-        def thread_time(self) -> float:
-            return 7.0
-
-    monkeypatch.setattr(owners_module, "time", Clock())
+def test_next_list_comes_after_a_time_that_follows_from_the_length_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(owners_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
     owners = Owners()
-    busy = One(None)
-    owners.add(busy, owners.find("10.0.0.1", NOBODY))
+    ones = [One(None) for _ in range(1000)]
+    for one in ones:
+        owners.add(one, owners.find("10.0.0.1", NOBODY))
     owner = owners.find("10.0.0.1", NOBODY)
     assert owner.longest_waiting() is None
-    busy.since = 1.0  # answered
-    assert owner.longest_waiting() is busy
+    ones[0].since = 1.0  # answered
+    clock.now += 0.009
+    assert owner.longest_waiting() is None
+    clock.now += 0.002
+    assert owner.longest_waiting() is ones[0]
 
 
 def test_closed_connections_are_not_kept() -> None:
