@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gateway.notifications.queue import DUE
+from gateway.notifications.queue import CREATED, DUE
 from tests.notifications.receiver import SECRET, Receiver
 from tests.polling import until
 from tests.processes.conftest import Yard
@@ -55,6 +55,12 @@ async def test_no_event_is_lost_or_doubled_while_receiver_and_importer_die(yard:
     async with gateway.session() as session:
         for number in range(ACCOUNTS):
             await session.accounts.create(f"a{number}", balance=1)
+        store = session.store.client
+
+        async def is_queued() -> bool:  # a killed importer loses hints, and the sweep takes minutes
+            return int(await store.zcard(CREATED)) == ACCOUNTS
+
+        await until(is_queued)
     await until(lambda: "is not delivered by webhook yet" in gateway.text)
     await killed_importer(gateway)
     async with away as receiver:
