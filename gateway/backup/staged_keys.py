@@ -8,13 +8,16 @@ completed by `place` with the same id of the restore, which does nothing if it i
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import chain
 from typing import Any
 
 from gateway.backup.store_dump import STAGING
 from gateway.backup.store_load import write_identity
-from gateway.ledger.gather_all import gather_bounded
+from gateway.ledger.gather_all import batches, gather_bounded
 from gateway.ledger.paging import scan_pages
+from gateway.ledger.scripts import load_script
 from gateway.store import Store
+from gateway.store.address import ClusterAddress
 from gateway.store.connection import RedisReplyError
 from gateway.store.identity import StoreIdentity
 from gateway.store.link import RedisLink
@@ -24,6 +27,7 @@ PLACING = f"{STAGING}placing"  # id of the restore that has removed the present 
 PLACED = "placed"
 PROBE = f"{STAGING}probe"
 NAMES = 1000  # names per SCAN
+_rename_all = load_script("rename")
 
 
 def staged_name(key: str) -> str:
@@ -50,7 +54,7 @@ async def require_rename(store: Store) -> None:
 async def discard(store: Store) -> None:
     """Remove all staged keys."""
     async for link, names in _pages(store, f"{STAGED}*"):
-        await gather_bounded(link.call("DEL", name) for name in names)
+        await _delete(store, link, names)
 
 
 async def place(store: Store, identity: StoreIdentity, restore_id: str) -> None:
@@ -62,7 +66,7 @@ async def place(store: Store, identity: StoreIdentity, restore_id: str) -> None:
         for key in store.identity_keys:
             await store.link(key).call("DEL", key)
         async for link, names in _pages(store, "*"):
-            await gather_bounded(link.call("DEL", name) for name in names if not name.startswith(STAGING.encode()))
+            await _delete(store, link, [name for name in names if not name.startswith(STAGING.encode())])
         await store.link(PLACING).call("SET", PLACING, restore_id)
     while await _rename_some(store):
         pass  # a name may be missing in one scan while others are renamed
@@ -78,14 +82,31 @@ async def forget(store: Store) -> None:
 async def _rename_some(store: Store) -> bool:
     found = False
     async for link, names in _pages(store, f"{STAGED}*"):
-        await gather_bounded(_rename(link, name.decode()) for name in dict.fromkeys(names))
+        pairs = [(name.decode(), final_name(name.decode())) for name in dict.fromkeys(names)]
+        if _is_cluster(store):
+            await gather_bounded(_rename(link, *pair) for pair in pairs)
+        else:
+            for some in batches(pairs):
+                await link.eval(_rename_all, list(chain.from_iterable(some)), ())
         found = True
     return found
 
 
-async def _rename(link: RedisLink, staged: str) -> None:
+async def _delete(store: Store, link: RedisLink, names: list[bytes]) -> None:
+    if _is_cluster(store):
+        await gather_bounded(link.call("DEL", name) for name in names)
+    elif names:
+        await link.call("DEL", *names)
+
+
+def _is_cluster(store: Store) -> bool:
+    """Whether one command may not name keys of several slots."""
+    return isinstance(store.address, ClusterAddress)
+
+
+async def _rename(link: RedisLink, staged: str, final: str) -> None:
     try:
-        await link.call("RENAME", staged, final_name(staged))
+        await link.call("RENAME", staged, final)
     except RedisReplyError as error:
         if "no such key" not in str(error):  # it has expired, or was in two pages
             raise

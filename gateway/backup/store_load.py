@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
 from gateway.backup.records import Part
+from gateway.backup.store_dump import is_other
 from gateway.ledger.gather_all import AT_ONCE, gather_bounded
 from gateway.ledger.paging import scan_pages
 from gateway.store import Store
@@ -28,7 +29,7 @@ async def is_empty(store: Store, *, besides: str) -> bool:
 
 
 async def load(store: Store, parts: Iterable[Part], *, name: Callable[[str], str] = str) -> int:
-    """Write all parts, each to the key that `name` makes of its own; returns their number.
+    """Write all parts, each to the key that `name` makes of its own; returns their number. No such key may exist.
 
     Keys that have expired since are left out.
     """
@@ -48,7 +49,10 @@ class _Loaded:
         for part in parts:
             self.parts += 1
             if not part.expires or part.expires > self._now:
-                yield from _commands(name(part.key), part)
+                key = name(part.key)
+                if part.first and part.kind != "string" and is_other(part.key):
+                    yield "DEL", key  # it may be there from its first place in the backup
+                yield from _commands(key, part)
 
 
 def _portions(commands: Iterable[Command]) -> Iterator[list[Command]]:
@@ -86,10 +90,10 @@ async def write_identity(store: Store, identity: StoreIdentity) -> None:
 
 def _commands(key: str, part: Part) -> list[Command]:
     values = part.values
-    commands: list[Command] = [("DEL", key)] if part.first and part.kind != "string" else []  # SET replaces all kinds
+    commands: list[Command] = []
     match part.kind:
         case "string":
-            commands.append(("SET", key, values[0]))
+            return [("SET", key, values[0], *(("PXAT", part.expires) if part.expires else ()))]
         case "hash":
             commands.append(("HSET", key, *values))
         case "set":
