@@ -71,7 +71,7 @@ def eager(source: str) -> list[int]:
             if isinstance(target, ast.Name)
         }
         for call in calls(function):
-            if name_of(call) in ("gather_bounded", "outcomes_bounded"):
+            if name_of(call) in ("gather_bounded", "gather_rolling", "outcomes_bounded"):
                 argument = call.args[0]
                 value = values.get(argument.id, argument) if isinstance(argument, ast.Name) else argument
                 if not is_lazy(value):

@@ -29,6 +29,7 @@ from gateway.history.audit import audit_history
 from gateway.history.sql_thread import SqlThread
 from gateway.ledger import AuditReport, Ledger
 from gateway.ledger.gather_all import Progress, unwatched
+from gateway.services.audit_processes import audit_processes
 from gateway.store import EmbeddedServer, Store
 from gateway.store.identity import StoreIdentity, known_deployment
 
@@ -141,11 +142,13 @@ async def audit(
     store: Store, manifest: Manifest, database: DatabaseAddress | None, progress: Progress = unwatched
 ) -> AuditReport:
     """Audit a restored store and the history in its database."""
-    report = await Ledger(store, {}).audit(expected=manifest.store.accounts, progress=progress)
-    if database is None:
-        return report
-    with closing(SqlThread()) as sql, closing(await sql.run(Database.open, database)) as opened_database:
-        report.add(await audit_history(store, opened_database, sql, progress=progress))
+    async with audit_processes(store, database) as elsewhere:
+        expected = manifest.store.accounts
+        report = await Ledger(store, {}).audit(expected=expected, progress=progress, elsewhere=elsewhere)
+        if database is None:
+            return report
+        with closing(SqlThread()) as sql, closing(await sql.run(Database.open, database)) as opened_database:
+            report.add(await audit_history(store, opened_database, sql, progress=progress, elsewhere=elsewhere))
     return report
 
 

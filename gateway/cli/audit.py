@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gateway.config.settings import Settings
     from gateway.database.engine import Database
     from gateway.ledger import AuditReport
+    from gateway.ledger.auditing.pages import PageAuditors
 
 # What is printed of each list of the report: its title, and the columns.
 TABLES = {
@@ -98,36 +99,49 @@ async def _audit_both(
     archives: Sequence[Path],
     progress: Progress,
 ) -> AuditReport:
+    from gateway.database.address import address_of
     from gateway.database.existing import history_database
     from gateway.errors import DatabaseUnavailable
-    from gateway.ledger.audit_report import STORE, Mismatch
+    from gateway.ledger.auditing.report import STORE, Mismatch
+    from gateway.services.audit_processes import audit_processes
     from gateway.services.ledger_audit import audit_ledger
 
-    report = await audit_ledger(
-        session, account, expect_accounts=expect_accounts, archives=archives, warn=note, progress=progress
-    )
-    try:
-        with history_database(session.settings) as database:
-            if database is not None:
-                report.add(await _audit_history(session, database, account, progress))
-            elif report.left_lines:
-                # Nothing is left of them to compute or to add up: without this, the audit would call that clean.
-                lines = f"{report.left_lines} lines that left the store"
-                report.mismatches.append(Mismatch(account or STORE, "history missing", lines, "no database"))
-    except DatabaseUnavailable as error:
-        note(f"the history was not audited: {explained(error)}")
-        report.unreachable.append("database")
+    async with audit_processes(session.store, address_of(session.settings)) as processes:
+        report = await audit_ledger(
+            session,
+            account,
+            expect_accounts=expect_accounts,
+            archives=archives,
+            warn=note,
+            progress=progress,
+            elsewhere=processes,
+        )
+        try:
+            with history_database(session.settings) as database:
+                if database is not None:
+                    report.add(await _audit_history(session, database, account, progress, processes))
+                elif report.left_lines:
+                    # Nothing is left of them to compute or to add up: without this, the audit would call that clean.
+                    lines = f"{report.left_lines} lines that left the store"
+                    report.mismatches.append(Mismatch(account or STORE, "history missing", lines, "no database"))
+        except DatabaseUnavailable as error:
+            note(f"the history was not audited: {explained(error)}")
+            report.unreachable.append("database")
     return report
 
 
 async def _audit_history(
-    session: StoreSession, database: Database, account: str | None, progress: Progress
+    session: StoreSession,
+    database: Database,
+    account: str | None,
+    progress: Progress,
+    elsewhere: PageAuditors | None,
 ) -> AuditReport:
     from gateway.history.audit import audit_history
     from gateway.history.sql_thread import SqlThread
 
     with closing(SqlThread()) as sql:
-        return await audit_history(session.store, database, sql, account, progress=progress)
+        return await audit_history(session.store, database, sql, account, progress=progress, elsewhere=elsewhere)
 
 
 def _print_tables(form: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from gateway.database.engine import Database
 from gateway.database.people_tables import audit_events
-from gateway.ledger.audit_report import AuditReport, LostChange
+from gateway.ledger.auditing.report import AuditReport, LostChange
 
 OLDER, ACKNOWLEDGE = "store.older", "store.acknowledge"
 PLACE = "store:changes"  # the object of both events

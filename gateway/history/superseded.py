@@ -21,7 +21,7 @@ from gateway.database.tables import ledger_lines, superseded_lines
 from gateway.errors import StoreUnavailable
 from gateway.history.line_row import LINE_COLUMNS, line_of
 from gateway.history.sql_thread import SqlThread
-from gateway.ledger.audit_report import AuditReport, Superseded
+from gateway.ledger.auditing.report import AuditReport, Superseded
 from gateway.ledger.line import LedgerLine
 from gateway.ledger.superseded import OPENING, are_booked
 from gateway.store.links import Links

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gateway.ledger.archive import ArchiveError as ArchiveError
-    from gateway.ledger.audit_report import AuditReport as AuditReport
-    from gateway.ledger.audit_report import Mismatch as Mismatch
+    from gateway.ledger.auditing.report import AuditReport as AuditReport
+    from gateway.ledger.auditing.report import Mismatch as Mismatch
     from gateway.ledger.dry_run import DryRun as DryRun
     from gateway.ledger.dry_run import Refusal as Refusal
     from gateway.ledger.hold import Hold as Hold
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # load the forty others.
 _HOME = {
     "ArchiveError": "archive",
-    "AuditReport": "audit_report",
+    "AuditReport": "auditing.report",
     "Credited": "ledger",
     "DryRun": "dry_run",
     "GroupLimits": "limits",
@@ -31,7 +31,7 @@ _HOME = {
     "LeaseState": "ledger",
     "Ledger": "ledger",
     "LedgerLine": "line",
-    "Mismatch": "audit_report",
+    "Mismatch": "auditing.report",
     "RateState": "limits",
     "Refusal": "dry_run",
 }

@@ -73,12 +73,21 @@ async def read_archive_checkpoint(links: Links, account: str) -> ArchiveCheckpoi
 
 async def read_archive_checkpoint_fields(links: Links, account: str) -> dict[str, str]:
     """The fields of the account's archive checkpoint as they are stored."""
-    key = slot(account)
+    key = f"{slot(account)}:ca"
+    link = links.link(key)
+    if not await link.call("HLEN", key):
+        return {}
     while True:
-        fields = await scan_hash(links.link(key), f"{key}:ca")
-        n = await links.link(key).call("HGET", f"{key}:ca", "n")
+        fields = await scan_hash(link, key)
+        n = await link.call("HGET", key, "n")
         if fields.get("n") == (n.decode() if n is not None else None):  # nothing was trimmed between two pages
             return fields
+
+
+async def archived_lines(links: Links, account: str) -> int:
+    """The number of the account's archived lines."""
+    key = f"{slot(account)}:ca"
+    return int(await links.link(key).call("HGET", key, "n") or b"0")
 
 
 def archive_checkpoint_of(fields: dict[str, str]) -> ArchiveCheckpoint:

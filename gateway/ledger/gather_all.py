@@ -54,6 +54,36 @@ async def gather_bounded(awaitables: Iterable[Awaitable[T]], at_once: int = AT_O
     return results
 
 
+async def gather_rolling(awaitables: Iterable[Awaitable[T]], at_once: int) -> list[T]:
+    """The results in order, for work of different length: when one ends, the next is begun.
+
+    After a failure none is begun. The first failure is raised once all that were begun have ended.
+    """
+    results: dict[int, T] = {}
+    waiting = enumerate(awaitables)
+    is_failed = False
+
+    async def work(begun: tuple[int, Awaitable[T]] | None) -> None:
+        nonlocal is_failed
+        try:
+            while begun is not None:
+                number, awaitable = begun
+                results[number] = await awaitable
+                begun = None if is_failed else next(waiting, None)
+        except BaseException:
+            is_failed = True
+            raise
+
+    first = list(islice(waiting, at_once))
+    try:
+        await gather_all(map(work, first))
+    finally:
+        for _, awaitable in first:
+            if asyncio.iscoroutine(awaitable):
+                awaitable.close()  # its task was cancelled before it began
+    return [results[number] for number in range(len(results))]
+
+
 async def outcomes_bounded(awaitables: Iterable[Awaitable[T]], at_once: int = AT_ONCE) -> list[T | BaseException]:
     """The result or the exception of each, in order."""
     outcomes: list[T | BaseException] = []

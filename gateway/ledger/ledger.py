@@ -32,7 +32,8 @@ from gateway.ledger.admission import LEASE, Admission
 from gateway.ledger.api_key import ApiKey
 from gateway.ledger.archive import read_archives
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint, search_settled
-from gateway.ledger.audit_report import AuditReport
+from gateway.ledger.auditing.report import AuditReport
+from gateway.ledger.auditing.store import AuditOptions, audit_store, has_traces
 from gateway.ledger.dry_run import DryRun, dry_run
 from gateway.ledger.entry import Entry
 from gateway.ledger.gather_all import batches, gather_bounded
@@ -51,7 +52,6 @@ from gateway.ledger.replay import count_replay
 from gateway.ledger.script_batcher import Tick
 from gateway.ledger.scripts import Scripts
 from gateway.ledger.settlement_writer import SettlementWriter, Shortfall
-from gateway.ledger.store_audit import AuditOptions, audit_store, has_traces
 from gateway.schemas.answer_surrogates import encode_whole
 from gateway.store.links import Links, slot
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -206,7 +206,7 @@ def read_line(account: str, id_: bytes, fields: list[bytes]) -> LedgerLine:
 
 async def read_lines(
     links: Links, account: str, *, since: str = "-", until: str = "+", read: ReadLine = read_line
-) -> AsyncIterator[LedgerLine]:
+) -> AsyncGenerator[LedgerLine, None]:
     """Lines in order, page by page; `since` and `until` are stream ids or milliseconds."""
     key = slot(account)
     while True:

@@ -19,7 +19,7 @@ from gateway.admin.transactions import Transactions
 from gateway.database.engine import Database
 from gateway.history import binding
 from gateway.history.audit import audit_history
-from gateway.ledger.audit_report import AuditReport
+from gateway.ledger.auditing.report import AuditReport
 from gateway.store.known_text import KnownText
 from tests.admin.services import ROOT, Services
 from tests.world import UNIT

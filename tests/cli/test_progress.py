@@ -28,7 +28,7 @@ import os, signal
 show = output.Progress.__call__
 def stopping(self, work, done, total):
     show(self, work, done, total)
-    if done == 60:
+    if done >= 60:
         os.kill(os.getpid(), signal.SIGINT)
 output.Progress.__call__ = stopping
 """
@@ -75,7 +75,6 @@ def test_progress_is_shown_on_a_terminal_and_gone_at_the_end(many: Terminal) -> 
     assert status == 0
     *shown, end = written.split(ERASED)
     assert any(line.startswith(f"gateway: accounts audited: 100 of {ACCOUNTS}, about ") for line in shown)
-    assert any(line.startswith(f"gateway: accounts read: 50 of {ACCOUNTS}, about ") for line in shown)
     assert not any("\n" in line for line in shown)
     assert end.startswith(f"gateway: accounts: {ACCOUNTS}, ledger lines: {ACCOUNTS}, mismatches: 0\n")
 

@@ -17,7 +17,7 @@ from gateway.admin.audit_event import new_event
 from gateway.admin.user_rows import User
 from gateway.cli import cli
 from gateway.ledger import AuditReport, Mismatch
-from gateway.ledger.audit_report import LateLine, LostChange, Overdrawn, Superseded, Uncollected
+from gateway.ledger.auditing.report import LateLine, LostChange, Overdrawn, Superseded, Uncollected
 from gateway.people.identities import Identity
 from gateway.people.invitation_rows import Invitation
 from gateway.people.sessions import UserSession

@@ -12,7 +12,7 @@ from gateway.database.engine import Database
 from gateway.database.tables import import_state, ledger_lines, usage_daily, usage_hourly
 from gateway.errors import DatabaseRefused
 from gateway.history.audit import audit_history
-from gateway.ledger.audit_report import AuditReport
+from gateway.ledger.auditing.report import AuditReport
 from tests.history.importing import Importing
 from tests.history.test_forks import lose
 from tests.ledger.records import settle

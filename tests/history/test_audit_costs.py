@@ -14,7 +14,7 @@ from gateway.billing.usage import Usage
 from gateway.database.tables import ledger_lines
 from gateway.errors import StoreUnavailable
 from gateway.history.audit import audit_history
-from gateway.ledger.audit_report import AuditReport
+from gateway.ledger.auditing.report import AuditReport
 from gateway.ledger.price_tables import PRICES, store_prices
 from tests.history.importing import Importing
 from tests.ledger.records import book, quote_of, record_of

@@ -208,7 +208,7 @@ async def test_late_settlement_of_an_archived_time_is_set_aside_and_not_charged_
 
 async def test_audit_while_lines_leave_the_store_reports_nothing(world, tmp_path, monkeypatch):
     monkeypatch.setattr("gateway.ledger.line.PAGE", 2)
-    monkeypatch.setattr("gateway.ledger.audit.TRIES", 100)
+    monkeypatch.setattr("gateway.ledger.auditing.account.TRIES", 100)
 
     async with world() as w:
         await busy(w, 60)

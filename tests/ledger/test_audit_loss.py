@@ -12,7 +12,7 @@ from msgspec import structs
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.ledger import AuditReport, Hold, Ledger
-from gateway.ledger import audit_reader as reader
+from gateway.ledger.auditing import reader
 from gateway.ledger.price_tables import store_prices
 from tests.ledger.records import book, quote_of, record_of, settle
 from tests.world import World

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from gateway.ledger.gather_all import batches, gather_bounded, outcomes_bounded
+from gateway.ledger.gather_all import batches, gather_bounded, gather_rolling, outcomes_bounded
 
 
 class Work:
@@ -33,9 +34,10 @@ class Work:
             yield asyncio.ensure_future(self.run(number))
 
 
-async def test_results_are_in_order_and_no_more_are_under_way_than_may_be() -> None:
+@pytest.mark.parametrize("gather", [gather_bounded, gather_rolling])
+async def test_results_are_in_order_and_no_more_are_under_way_than_may_be(gather: Any) -> None:
     work = Work()
-    assert await gather_bounded(work.make(list(range(25))), 10) == [number * number for number in range(25)]
+    assert await gather(work.make(list(range(25))), 10) == [number * number for number in range(25)]
     assert work.most == 10
 
 
@@ -44,6 +46,28 @@ async def test_failure_is_raised_when_its_batch_has_ended_and_no_other_batch_is_
     with pytest.raises(ValueError, match="-1"):
         await gather_bounded(work.make([1, -1, 2, -3, 4, 5]), 3)
     assert (work.begun, work.running) == ([1, -1, 2], 0)
+
+
+async def test_next_one_is_begun_when_one_ends_and_not_when_all_have() -> None:
+    first, begun = asyncio.Event(), list[int]()
+
+    async def one(number: int) -> None:
+        begun.append(number)
+        if number == 0:
+            await first.wait()
+        elif number == 4:
+            first.set()
+
+    await gather_rolling(map(one, range(5)), 2)
+    assert begun == [0, 1, 2, 3, 4]
+
+
+async def test_rolling_failure_is_raised_when_all_have_ended_that_were_begun_and_no_other_is_begun() -> None:
+    work = Work()
+    with pytest.raises(ValueError, match="-1"):
+        await gather_rolling(work.make([1, -1, 2, 3, 4, 5, 6, 7]), 3)
+    assert work.begun == [1, -1, 2, 3]  # the last one before the failure was known
+    assert work.running == 0
 
 
 async def test_outcomes_have_results_and_exceptions_in_order() -> None:
@@ -61,3 +85,17 @@ def test_batches_take_what_they_need_and_no_more() -> None:
     numbers = iter(range(5))
     assert next(batches(numbers, 2)) == [0, 1]
     assert next(numbers) == 2
+
+
+async def test_rolling_work_that_is_cancelled_leaves_nothing_that_was_not_awaited() -> None:
+    """A warning would fail the test."""
+    waiting = asyncio.Event()
+
+    async def one(number: int) -> None:
+        await waiting.wait()
+
+    task = asyncio.create_task(gather_rolling(map(one, range(5)), 3))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

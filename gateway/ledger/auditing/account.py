@@ -1,6 +1,6 @@
 """Proves one account: adds up its ledger and compares the sums with what is stored.
 
-Rules, beside those of `audit_lines` and `audit_costs`:
+Rules, beside those of `lines` and `costs`:
 
 - `account`: the account's hash exists.
 - `balance`, `seq`: the sum of the lines is the balance, and the number of the last one the account's counter.
@@ -14,7 +14,7 @@ Rules, beside those of `audit_lines` and `audit_costs`:
 - `hold ID`, `unreadable`: what is stored can be read.
 
 An audit may run while the gateway serves, and on a replica: the account's own values and its last line are of one
-moment. See `audit_reader` for an account that holds much.
+moment. See `reader` for an account that holds much.
 
 The sums of lines that have left the store are taken from the archive checkpoint. If archives are given, `archive …`
 rules compare their hashes and sums with the checkpoint, and lines that a crash left in both places with the stream.
@@ -32,12 +32,13 @@ from gateway.ledger.archive import ArchiveProof
 from gateway.ledger.archive_checkpoint import (
     ArchiveCheckpoint,
     archive_checkpoint_of,
+    archived_lines,
     read_archive_checkpoint,
 )
-from gateway.ledger.audit_costs import PriceBook
-from gateway.ledger.audit_lines import LinePass
-from gateway.ledger.audit_reader import Contents, Head, KeySums, read_account
-from gateway.ledger.audit_report import AuditReport, Mismatch, Overdrawn
+from gateway.ledger.auditing.costs import PriceBook
+from gateway.ledger.auditing.lines import LinePass
+from gateway.ledger.auditing.reader import Contents, Head, KeySums, read_account
+from gateway.ledger.auditing.report import AuditReport, Mismatch, Overdrawn
 from gateway.ledger.scripts import Scripts
 from gateway.store.connection import RedisReplyError
 from gateway.store.links import Links
@@ -71,7 +72,7 @@ class AccountAudit:
             one = _OneAccount(account, AuditReport(), proof)
             try:
                 checkpoint = await one.check(self._links, self._scripts, self._prices, key_ids)
-                moved = (await read_archive_checkpoint(self._links, account)).n != checkpoint.n
+                moved = await archived_lines(self._links, account) != checkpoint.n
                 if not moved and one.report.accounts:  # an account that is being created gets its hash in a moment
                     break
             except (RedisReplyError, ValueError, LookupError) as error:

@@ -1,4 +1,4 @@
-"""The part of the audit that reads the store's ledger lines: their sums, and through `audit_costs` their costs.
+"""The part of the audit that reads the store's ledger lines: their sums, and through `costs` their costs.
 
 Rules:
 
@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint
-from gateway.ledger.audit_costs import CallMeta, CostCheck, PriceBook, call_meta
-from gateway.ledger.audit_report import AuditReport, LateLine, Mismatch, Uncollected
+from gateway.ledger.auditing.costs import CallMeta, CostCheck, PriceBook, call_meta
+from gateway.ledger.auditing.report import AuditReport, LateLine, Mismatch, Uncollected
 from gateway.ledger.line import PAGE, LedgerLine, read_line
 from gateway.store.links import Links, slot
 

@@ -1,6 +1,6 @@
 """Audits a whole store: every account that its index names, and every account of which any key exists.
 
-Rules about the store, beside those of `audit`:
+Rules about the store, beside those of `account`:
 
 - `account`: an account that the index names has keys in the store.
 - `index`: an account that has keys in the store is in the index.
@@ -11,7 +11,8 @@ Rules about the store, beside those of `audit`:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -20,10 +21,12 @@ from msgspec import Struct
 from gateway.errors import StoreUnavailable
 from gateway.ledger.archive import ArchiveProof, prove
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
-from gateway.ledger.audit import AccountAudit
-from gateway.ledger.audit_report import STORE, AuditReport, Mismatch
-from gateway.ledger.gather_all import Progress, counted, gather_bounded, unwatched
+from gateway.ledger.auditing.account import AccountAudit
+from gateway.ledger.auditing.pages import AuditPage, Page, PageAuditors, in_pages, told
+from gateway.ledger.auditing.report import STORE, AuditReport, Mismatch
+from gateway.ledger.gather_all import Progress, gather_bounded, unwatched
 from gateway.ledger.listing.names import ACCOUNTS, account_names, key_ids
+from gateway.ledger.listing.ordered_set import SMALL
 from gateway.ledger.paging import scan_pages, scan_set
 from gateway.ledger.scripts import Scripts
 from gateway.store.connection import RedisReplyError
@@ -52,6 +55,8 @@ class AuditOptions(TypedDict, total=False):
     archives: Sequence[Path]
     expected: int
     progress: Progress
+    fields: AuditPage | None
+    elsewhere: PageAuditors | None
 
 
 async def audit_store(
@@ -62,10 +67,13 @@ async def audit_store(
     archives: Sequence[Path] = (),
     expected: int = 0,
     progress: Progress = unwatched,
+    fields: AuditPage | None = None,
+    elsewhere: PageAuditors | None = None,
 ) -> AuditReport:
     """The report on one account, or on all; `expected` is the least number of accounts of the whole store.
 
-    The report names accounts and servers that are unreachable; the others are audited.
+    The report names accounts and servers that are unreachable; the others are audited. `fields` finds those of a page
+    that cannot be read. `elsewhere` audits many accounts without archives.
     """
     report = AuditReport()
     scanned = await _scan(links) if account is None else Scanned()
@@ -74,27 +82,51 @@ async def audit_store(
     indexed = {account} if account is not None else await scan_set(links.link(ACCOUNTS), ACCOUNTS)
     names = sorted(indexed | scanned.key_ids.keys())
     checkpoints = await _checkpoints(links, names, report) if archives else {}
-    proofs = await asyncio.to_thread(prove, archives, checkpoints)
-    audit = AccountAudit(links, scripts)
-
-    async def one(name: str) -> AuditReport:
-        proof = proofs.get(name, ArchiveProof(ArchiveCheckpoint(), 0)) if archives else None
-        try:
-            part = await audit.audit(name, key_ids=scanned.key_ids.get(name, ()), proof=proof)
-            _note_order(part, name, await key_ids(links, name).differences())
-            return part
-        except StoreUnavailable:
-            return AuditReport(unreachable=[name])
-
-    audited = [name for name in names if name in checkpoints or not archives]
-    for part in await gather_bounded(map(one, counted(audited, "accounts audited", progress)), AT_ONCE):
-        report.add(part)
+    proofs = await asyncio.to_thread(prove, archives, checkpoints) if archives else None
+    page = {name: sorted(scanned.key_ids.get(name, ())) for name in names if name in checkpoints or not archives}
+    report.add(
+        await in_pages(
+            page,
+            "ledger" if fields is None else "store",
+            partial(audit_page, links, scripts, proofs=proofs, fields=fields),
+            elsewhere=None if archives else elsewhere,
+            progress=told(progress, "accounts audited"),
+        )
+    )
     for name in sorted(scanned.key_ids.keys() - indexed):
         report.mismatches.append(Mismatch(name, "index", "in the index of accounts", "missing from it"))
     if account is None:
         _note_order(report, STORE, await account_names(links).differences())
     if account is None and report.accounts < expected and not report.unreachable:
         report.mismatches.append(Mismatch(STORE, "accounts", f"{expected} or more", str(report.accounts)))
+    return report
+
+
+async def audit_page(
+    links: Links,
+    scripts: Scripts,
+    accounts: Page,
+    *,
+    proofs: Mapping[str, ArchiveProof] | None = None,
+    fields: AuditPage | None = None,
+) -> AuditReport:
+    """The report on some accounts; with `proofs` also on their archives, with `fields` on what it finds."""
+    report, audit = AuditReport(), AccountAudit(links, scripts)
+
+    async def one(name: str) -> AuditReport:
+        proof = proofs.get(name, ArchiveProof(ArchiveCheckpoint(), 0)) if proofs is not None else None
+        try:
+            part = await audit.audit(name, key_ids=accounts[name], proof=proof)
+            if not 0 < len(accounts[name]) <= SMALL:  # the order of so few is not used; with none there was no scan
+                _note_order(part, name, await key_ids(links, name).differences())
+            return part
+        except StoreUnavailable:
+            return AuditReport(unreachable=[name])
+
+    for part in await gather_bounded(map(one, accounts), AT_ONCE):
+        report.add(part)
+    if fields is not None:
+        report.add(await fields(accounts))
     return report
 
 
