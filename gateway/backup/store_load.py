@@ -51,7 +51,7 @@ class _Loaded:
             if not part.expires or part.expires > self._now:
                 key = name(part.key)
                 if part.first and part.kind != "string" and is_other(part.key):
-                    yield "DEL", key  # it may be there from its first place in the backup
+                    yield "DEL", key  # a backup may have a key twice: the later one counts
                 yield from _commands(key, part)
 
 
