@@ -8,6 +8,7 @@ last hash of the chain over all archived lines, and their sum per key.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from datetime import timedelta
 
 import msgspec
@@ -124,10 +125,12 @@ async def search_settled(links: Links, account: str, admitted: Mapping[str, int]
     if not admitted:
         return {}
     missing = set(admitted)
-    async for line in read_lines(links, account, since=str(min(admitted.values()) // 1000)):
-        missing.discard(line.request_id)
-        if not missing:
-            break
+    since = str(min(admitted.values()) // 1000)
+    async with aclosing(read_lines(links, account, since=since)) as lines:
+        async for line in lines:
+            missing.discard(line.request_id)
+            if not missing:
+                break
     answers: dict[str, bool | None] = dict.fromkeys(admitted, True)
     if missing:
         # Read after the lines, so that lines moved in between are not mistaken for lines that never existed.
