@@ -21,7 +21,6 @@ from gateway.backup.files import sync_folder, write_file
 from gateway.backup.interruption import in_thread
 from gateway.backup.sql_load import is_replaced
 from gateway.backup.stage import NAME as STAGE
-from gateway.backup.stage import PATIENCE
 from gateway.backup.staged_keys import discard, forget, place
 from gateway.config.settings import Settings
 from gateway.database.address import address_of
@@ -30,6 +29,7 @@ from gateway.store import Store
 from gateway.store.configured import configured_address
 from gateway.store.embedded.file_lock import FileLock
 from gateway.store.identity import StoreIdentity
+from gateway.store.store import LONG_TIMEOUT
 
 RECORD = "restore.json"
 LOCK = "restore.lock"
@@ -157,7 +157,7 @@ async def opened_external(settings: Settings) -> AsyncIterator[Store]:
     """The operator's own store, whatever it holds."""
     where = configured_address(settings)
     assert where is not None
-    store = await Store.open(where, timeout=PATIENCE)
+    store = await Store.open(where, timeout=LONG_TIMEOUT)
     try:
         if not store.links:
             raise StoreUnavailable(detail="no server of the store answers")

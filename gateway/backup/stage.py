@@ -32,9 +32,9 @@ from gateway.ledger.gather_all import Progress, unwatched
 from gateway.services.audit_processes import audit_processes
 from gateway.store import EmbeddedServer, Store
 from gateway.store.identity import StoreIdentity, known_deployment
+from gateway.store.store import LONG_TIMEOUT
 
 NAME = "restoring"  # in data_dir
-PATIENCE = 30.0  # seconds for one answer of the store
 LOOK_EVERY = 0.1  # seconds between looks at the server of the stage
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class Stage:
 @asynccontextmanager
 async def opened(server: EmbeddedServer) -> AsyncIterator[Store]:
     """The store of a server that runs."""
-    store = await Store.open(server.socket, timeout=PATIENCE)
+    store = await Store.open(server.socket, timeout=LONG_TIMEOUT)
     try:
         yield store
     finally:
@@ -142,13 +142,13 @@ async def audit(
     store: Store, manifest: Manifest, database: DatabaseAddress | None, progress: Progress = unwatched
 ) -> AuditReport:
     """Audit a restored store and the history in its database."""
-    async with audit_processes(store, database) as elsewhere:
+    async with audit_processes(store, database) as processes:
         expected = manifest.store.accounts
-        report = await Ledger(store, {}).audit(expected=expected, progress=progress, elsewhere=elsewhere)
+        report = await Ledger(store, {}).audit(expected=expected, progress=progress, processes=processes)
         if database is None:
             return report
         with closing(SqlThread()) as sql, closing(await sql.run(Database.open, database)) as opened_database:
-            report.add(await audit_history(store, opened_database, sql, progress=progress, elsewhere=elsewhere))
+            report.add(await audit_history(store, opened_database, sql, progress=progress, processes=processes))
     return report
 
 

@@ -114,7 +114,7 @@ async def _audit_both(
             archives=archives,
             warn=note,
             progress=progress,
-            elsewhere=processes,
+            processes=processes,
         )
         try:
             with history_database(session.settings) as database:
@@ -135,13 +135,13 @@ async def _audit_history(
     database: Database,
     account: str | None,
     progress: Progress,
-    elsewhere: PageAuditors | None,
+    processes: PageAuditors | None,
 ) -> AuditReport:
     from gateway.history.audit import audit_history
     from gateway.history.sql_thread import SqlThread
 
     with closing(SqlThread()) as sql:
-        return await audit_history(session.store, database, sql, account, progress=progress, elsewhere=elsewhere)
+        return await audit_history(session.store, database, sql, account, progress=progress, processes=processes)
 
 
 def _print_tables(form: dict[str, Any]) -> None:

@@ -40,9 +40,9 @@ from gateway.history.sql_thread import SqlThread
 from gateway.history.superseded import audit_superseded
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.auditing.costs import CostCheck, PriceBook, call_meta
-from gateway.ledger.auditing.pages import Page, PageAuditors, in_pages, told
+from gateway.ledger.auditing.pages import Page, PageAuditors, in_pages
 from gateway.ledger.auditing.report import AuditReport, Mismatch
-from gateway.ledger.gather_all import Progress, batches, gather_bounded, unwatched
+from gateway.ledger.gather_all import Progress, gather_bounded, unwatched
 from gateway.ledger.line import LedgerLine, read_lines
 from gateway.store.links import Links
 
@@ -50,7 +50,6 @@ T = TypeVar("T")
 
 TRIES = 3  # an import, a trim or a fork may come between the reads
 PAGE = 2000  # lines read at once
-AT_ONCE = 50  # accounts whose store and database are read at the same time
 SUMMED = (usage_hourly, usage_daily, usage_monthly)
 NO_PRICES = "price tables"
 FAULTS = 3  # faults of an account that are named; a broken chain would name every line
@@ -83,9 +82,9 @@ async def audit_history(
     account: str | None = None,
     *,
     progress: Progress = unwatched,
-    elsewhere: PageAuditors | None = None,
+    processes: PageAuditors | None = None,
 ) -> AuditReport:
-    """The report on one account, or on all that the database has; `elsewhere` audits many.
+    """The report on one account, or on all that the database has; `processes` audits many.
 
     DatabaseUnavailable if the database is; DatabaseRefused if it is not the store's.
     """
@@ -96,8 +95,8 @@ async def audit_history(
         dict.fromkeys(names, ()),
         "history",
         HistoryPages(links, database, sql).audit,
-        elsewhere=elsewhere,
-        progress=told(progress, "histories audited"),
+        processes=processes,
+        progress=progress,
     )
     report.unreachable = list(dict.fromkeys(report.unreachable))
     report.add(await audit_superseded(links, database, sql, account))
@@ -112,26 +111,32 @@ class HistoryPages:
     def __init__(self, links: Links, database: Database, sql: SqlThread) -> None:
         self._links, self._database, self._sql = links, database, sql
         self._prices = PriceBook(links)
+        self._has_prices = True  # until their server is away; then no other page asks it
 
     async def audit(self, page: Page) -> AuditReport:
         """The report on some accounts."""
         report = AuditReport()
-        for names in batches(page, AT_ONCE):
-            try:
-                proofs = await _audit(self._links, self._database, self._sql, names, self._prices)
-            except PricesUnreachable:
-                report.unreachable.append(NO_PRICES)
-                break
-            report.unreachable += [name for name in names if name not in proofs]
-            for name, proof in proofs.items():
-                report.history_lines += proof.lines
-                report.recomputed += proof.recomputed
-                report.not_recomputed += proof.not_recomputed
-                report.mismatches += [
-                    Mismatch(name, f"history {rule}", str(expected), str(found))
-                    for rule, expected, found in proof.faults[:FAULTS]
-                ]
+        try:
+            proofs = await self._proofs(list(page))
+        except PricesUnreachable:
+            self._has_prices = False
+            report.unreachable.append(NO_PRICES)
+            return report
+        report.unreachable += [name for name in page if name not in proofs]
+        for name, proof in proofs.items():
+            report.history_lines += proof.lines
+            report.recomputed += proof.recomputed
+            report.not_recomputed += proof.not_recomputed
+            report.mismatches += [
+                Mismatch(name, f"history {rule}", str(expected), str(found))
+                for rule, expected, found in proof.faults[:FAULTS]
+            ]
         return report
+
+    async def _proofs(self, accounts: Sequence[str]) -> dict[str, _Proof]:
+        if not self._has_prices:
+            raise PricesUnreachable
+        return await _audit(self._links, self._database, self._sql, accounts, self._prices)
 
 
 async def _audit(
@@ -316,7 +321,7 @@ async def _compare_lines(links: Links, proof: _Proof, checkpoint: ArchiveCheckpo
     state, hash_, n = proof.state, checkpoint.hash, checkpoint.n
     if n >= state.last_seq:
         return
-    async with aclosing(read_lines(links, state.account)) as lines:  # left to the loop, its end takes a task
+    async with aclosing(read_lines(links, state.account)) as lines:  # else the loop closes it in a task
         async for line in lines:
             hash_, n = line.chained(hash_), line.n
             if n == state.last_seq:

@@ -32,7 +32,7 @@ async def audit_ledger(
     archives: Sequence[Path] = (),
     warn: Callable[[str], None],
     progress: Progress = unwatched,
-    elsewhere: PageAuditors | None = None,
+    processes: PageAuditors | None = None,
 ) -> AuditReport:
     """Compare the ledger of an account, or of all, with the balances; NotFound for an unknown account.
 
@@ -43,8 +43,10 @@ async def audit_ledger(
         if not await store.ledger.has_traces(account):
             await store.accounts.show(account)
         report = await store.ledger.audit(account, archives=archives)
+        key_ids: Sequence[str] = ()
         with suppress(StoreUnavailable, RedisReplyError):  # the report says so already
-            report.add(await unreadable_fields(store.store, {account: await store.keys.ids(account)}))
+            key_ids = await store.keys.ids(account)
+        report.add(await unreadable_fields(store.store, {account: key_ids}))
         return report
     known = store.known_accounts
     expected = known.read() if expect_accounts is None else expect_accounts
@@ -53,7 +55,7 @@ async def audit_ledger(
         expected=expected,
         progress=progress,
         fields=partial(unreadable_fields, store.store),
-        elsewhere=elsewhere,
+        processes=processes,
     )
     try:
         if expect_accounts is None:

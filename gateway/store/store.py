@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from gateway.store.subscription import Subscription
 
+#: Seconds for one answer, for work on a whole store: an audit, a backup, a restore.
+LONG_TIMEOUT = 30.0
 PROBE_MS = 60_000
 LISTEN_AGAIN = 1.0  # seconds after a channel broke
 

@@ -27,3 +27,15 @@ async def test_audit_names_the_fields_of_accounts_and_keys_that_cannot_be_read(a
             f"fields {keys[2].id}": ("acme", "unreadable: max"),
         }
         assert not report.clean
+
+
+@pytest.mark.parametrize("account", [None, "acme"])
+async def test_fields_of_an_account_are_read_if_its_keys_cannot_be(api: Any, account: str | None) -> None:
+    async with api() as a:
+        store, client = a.services.store, a.services.store.store.client
+        await client.hset("{a:acme}", "rpm", "many")
+        await client.set("{a:acme}:ks", "a text")
+        report = await audit_ledger(store, account, warn=print)
+        found = {one.rule: one.found for one in report.mismatches}
+        assert found["fields"] == "unreadable: rpm"
+        assert "unreadable" in found

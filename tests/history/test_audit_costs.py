@@ -14,6 +14,7 @@ from gateway.billing.usage import Usage
 from gateway.database.tables import ledger_lines
 from gateway.errors import StoreUnavailable
 from gateway.history.audit import audit_history
+from gateway.ledger.auditing import pages
 from gateway.ledger.auditing.report import AuditReport
 from gateway.ledger.price_tables import PRICES, store_prices
 from tests.history.importing import Importing
@@ -146,22 +147,30 @@ class _WithoutPrices:
     def __init__(self, store: Any) -> None:
         self._store = store
         self.links = store.links
+        self.asked = 0
 
     def link(self, key: str) -> Any:
         if key == PRICES:
+            self.asked += 1
             raise StoreUnavailable("the server is away")
         return self._store.link(key)
 
 
 @pytest.mark.holds("operations/audit.md#audit-23")
-async def test_price_tables_that_cannot_be_read_are_named_as_not_reached(world, importing, sql) -> None:
+async def test_price_tables_that_cannot_be_read_are_named_as_not_reached(
+    world: Any, importing: Any, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "PAGE", 1)
     async with world() as w:
         one = importing(w)
-        await calls(w, "acme", TABLES[0])
-        await moved(w, one, ["acme"])
+        names = ["acme", "other", "umbra"]
+        for name in names:
+            await calls(w, name, TABLES[0])
+        await moved(w, one, names)
         links: Any = _WithoutPrices(w.store)
         report = await audit_history(links, one.database, sql)
         assert (report.unreachable, report.clean) == (["price tables"], False)
+        assert links.asked == 1
 
 
 async def planted(w: World, one: Importing, whole: Any, number: int) -> float:

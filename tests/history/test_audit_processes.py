@@ -68,10 +68,10 @@ def faulty(world: Any, importing: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return made
 
 
-async def audited(one: Importing, sql: Any, elsewhere: PageAuditors | None) -> AuditReport:
+async def audited(one: Importing, sql: Any, processes: PageAuditors | None) -> AuditReport:
     store = one.world.store
-    report = await one.world.ledger.audit(fields=partial(unreadable_fields, store), elsewhere=elsewhere)
-    report.add(await audit_history(store, one.database, sql, elsewhere=elsewhere))
+    report = await one.world.ledger.audit(fields=partial(unreadable_fields, store), processes=processes)
+    report.add(await audit_history(store, one.database, sql, processes=processes))
     return report
 
 

@@ -61,6 +61,7 @@ async def findings(ledger: Ledger, **arguments: Any) -> list[tuple[str, str]]:
         ([("ZADD", f"{A}:cc", 2**53, "other")], ["lease other"]),
         ([("SET", f"{A}:cc", "a text")], ["leases"]),
         ([("HSET", f"{A}:rv", "HOLD", "no hold")], ["hold HOLD"]),
+        ([("SET", f"{A}:ks:o", "a text")], ["order"]),
         ([("HSET", A, "bal", "a lot")], ["unreadable"]),
         ([("DEL", f"{A}:rv"), ("SET", f"{A}:rv", "a text")], ["unreadable"]),
         ([("DEL", f"{A}:lg"), ("SET", f"{A}:lg", "a text")], ["unreadable"]),

@@ -10,6 +10,7 @@ Rules, beside those of `lines` and `costs`:
 - `member_spent USER`, `member_held USER`: the same sums over the keys of a user.
 - `key KEY`: each key exists and is in the account's set.
 - `lease ID`, `leases`: no lease ends later than `LONGEST` from now, and leases can be read.
+- `order`: what lists the account's keys has the names of the set of them.
 - `price MODEL`: the account's own price of the model can be read.
 - `hold ID`, `unreadable`: what is stored can be read.
 
@@ -38,13 +39,14 @@ from gateway.ledger.archive_checkpoint import (
 from gateway.ledger.auditing.costs import PriceBook
 from gateway.ledger.auditing.lines import LinePass
 from gateway.ledger.auditing.reader import Contents, Head, KeySums, read_account
-from gateway.ledger.auditing.report import AuditReport, Mismatch, Overdrawn
+from gateway.ledger.auditing.report import SHOWN, AuditReport, Mismatch, Overdrawn
+from gateway.ledger.listing import names as listed_names
+from gateway.ledger.listing.ordered_set import SMALL
 from gateway.ledger.scripts import Scripts
 from gateway.store.connection import RedisReplyError
 from gateway.store.links import Links
 
 TRIES = 5  # lines may leave the store between two reads
-SHOWN = 3  # request ids in one finding
 LONGEST = 3_600_000_000  # µs; a lease is renewed for a minute
 
 
@@ -122,10 +124,15 @@ class _OneAccount:
         if contents is not None:
             self._compare_holds(head, contents, lines)
             await self._compare_keys(links, head, contents, {*key_ids, *_owners(lines)})
+        await self._check_order(links, head)
         self._check_lease(head, head.lease, head.lease_ends)
         if head.price_epoch is not None:
             await self._check_prices(links)
         return checkpoint
+
+    async def _check_order(self, links: Links, head: Head) -> None:
+        if head.ordered < 0 or head.ordered > SMALL:  # that of fewer keys is not used
+            self.report.add_order(self._account, await listed_names.key_ids(links, self._account).differences())
 
     async def _check_prices(self, links: Links) -> None:
         _, _, forms = await read_own_prices(links, self._account)

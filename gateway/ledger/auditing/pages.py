@@ -16,7 +16,12 @@ Page = Mapping[str, Sequence[str]]
 
 PAGE: Final = 100  # accounts: some 20 ms of a process
 MANY: Final = 2_000  # accounts from which other processes are worth their start, about half a second for each
-
+#: What `Progress` is told that is done.
+WORK: Final[Mapping[Part, str]] = {
+    "ledger": "accounts audited",
+    "store": "accounts audited",
+    "history": "histories audited",
+}
 
 AuditPage = Callable[[Page], Awaitable[AuditReport]]
 
@@ -37,12 +42,12 @@ async def in_pages(
     part: Part,
     here: AuditPage,
     *,
-    elsewhere: PageAuditors | None,
-    progress: Callable[[int, int], None],
+    processes: PageAuditors | None,
+    progress: Progress,
 ) -> AuditReport:
-    """The report on all accounts. Many are audited by `elsewhere`; a page that fails there is audited `here`."""
+    """The report on all accounts. Many are audited by `processes`; a page that fails there is audited `here`."""
     report, done = AuditReport(), 0
-    auditors = elsewhere if len(accounts) >= MANY else None
+    auditors = processes if len(accounts) >= MANY else None
 
     async def one(page: Page) -> AuditReport:
         nonlocal done
@@ -50,16 +55,11 @@ async def in_pages(
         if found is None:
             found = await here(page)
         done += len(page)
-        progress(done, len(accounts))
+        progress(WORK[part], done, len(accounts))
         return found
 
-    progress(0, len(accounts))
+    progress(WORK[part], 0, len(accounts))
     pages = (dict(some) for some in batches(accounts.items(), PAGE))
     for found in await gather_rolling(map(one, pages), auditors.at_once if auditors is not None else 1):
         report.add(found)
     return report
-
-
-def told(progress: Progress, work: str) -> Callable[[int, int], None]:
-    """`progress` for one kind of work."""
-    return lambda done, total: progress(work, done, total)

@@ -38,6 +38,7 @@ class Head(Struct, frozen=True):
     lease: bytes  # request id of the lease that ends last, empty for none
     lease_ends: bytes  # µs; negative when the leases are unreadable
     price_epoch: bytes | None  # None without prices of its own
+    ordered: int  # keys in their order, see `listing.ordered_set`; -1 if it is no sorted set
 
     def same(self, other: Head) -> bool:
         """Whether pages that were read between the two belong together."""
@@ -96,7 +97,7 @@ async def read_account(links: Links, scripts: Scripts, account: str) -> tuple[He
 async def _snapshot(links: Links, scripts: Scripts, account: str, *, most: int) -> tuple[Head, Contents | None]:
     key = slot(account)
     reply: list[Any] = await links.link(key).eval(scripts.snapshot, [key], [most])
-    head, contents = Head(*reply[:14]), reply[14:]
+    head, contents = Head(*reply[:15]), reply[15:]
     if not contents:
         return head, None
     holds, expiries, sums, carried, members = contents

@@ -10,6 +10,7 @@ from msgspec import Struct
 from gateway.amounts import format_amount
 
 STORE = "*"  # the account of a finding about the whole store
+SHOWN = 3  # names in a finding
 
 
 class Mismatch(Struct, frozen=True):
@@ -90,6 +91,12 @@ class AuditReport(Struct):
     def clean(self) -> bool:
         """Whether everything was reached, no rule failed, and nothing that the store has lost is open."""
         return not (self.mismatches or self.unreachable or self.superseded_lines or self.lost_changes)
+
+    def add_order(self, account: str, names: list[str]) -> None:
+        """Add the finding that an order differs from its set by these names; without names there is none."""
+        if names:
+            found = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+            self.mismatches.append(Mismatch(account, "order", "the names of the set", f"not of both: {found}"))
 
     def add(self, other: AuditReport) -> None:
         """Add the report of a part."""

@@ -4,7 +4,7 @@ Rules about the store, beside those of `account`:
 
 - `account`: an account that the index names has keys in the store.
 - `index`: an account that has keys in the store is in the index.
-- `order`: what lists the accounts (its account is `*`), or the keys of an account, has the names of the set of them.
+- `order`: what lists the accounts has the names of the set of them; its account is `*`.
 - `accounts`: there are at least as many accounts as are expected; its account is `*`.
 """
 
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -22,11 +21,10 @@ from gateway.errors import StoreUnavailable
 from gateway.ledger.archive import ArchiveProof, prove
 from gateway.ledger.archive_checkpoint import ArchiveCheckpoint, read_archive_checkpoint
 from gateway.ledger.auditing.account import AccountAudit
-from gateway.ledger.auditing.pages import AuditPage, Page, PageAuditors, in_pages, told
+from gateway.ledger.auditing.pages import AuditPage, Page, PageAuditors, in_pages
 from gateway.ledger.auditing.report import STORE, AuditReport, Mismatch
 from gateway.ledger.gather_all import Progress, gather_bounded, unwatched
-from gateway.ledger.listing.names import ACCOUNTS, account_names, key_ids
-from gateway.ledger.listing.ordered_set import SMALL
+from gateway.ledger.listing.names import ACCOUNTS, account_names
 from gateway.ledger.paging import scan_pages, scan_set
 from gateway.ledger.scripts import Scripts
 from gateway.store.connection import RedisReplyError
@@ -36,7 +34,6 @@ from gateway.store.links import Links, slot
 # Accounts audited at the same time. The store runs their scripts one after the other before it serves another client.
 # With 200 keys in each account that client waited 50 to 80 ms, and with 100 accounts at the same time 230 to 270 ms.
 AT_ONCE = 16
-SHOWN = 3  # names in a finding
 PAGE = 1000  # names per SCAN: some 0.3 ms of Redis's time
 # Of an account's keys these are neither many nor short-lived: its own hash; its ledger, its set of keys, its keys.
 PATTERNS = ("{a:*}", "{a:*}:[kl][:gs]*")
@@ -56,7 +53,7 @@ class AuditOptions(TypedDict, total=False):
     expected: int
     progress: Progress
     fields: AuditPage | None
-    elsewhere: PageAuditors | None
+    processes: PageAuditors | None
 
 
 async def audit_store(
@@ -68,12 +65,12 @@ async def audit_store(
     expected: int = 0,
     progress: Progress = unwatched,
     fields: AuditPage | None = None,
-    elsewhere: PageAuditors | None = None,
+    processes: PageAuditors | None = None,
 ) -> AuditReport:
     """The report on one account, or on all; `expected` is the least number of accounts of the whole store.
 
     The report names accounts and servers that are unreachable; the others are audited. `fields` finds those of a page
-    that cannot be read. `elsewhere` audits many accounts without archives.
+    that cannot be read. `processes` audits many accounts without archives.
     """
     report = AuditReport()
     scanned = await _scan(links) if account is None else Scanned()
@@ -88,52 +85,52 @@ async def audit_store(
         await in_pages(
             page,
             "ledger" if fields is None else "store",
-            partial(audit_page, links, scripts, proofs=proofs, fields=fields),
-            elsewhere=None if archives else elsewhere,
-            progress=told(progress, "accounts audited"),
+            StorePages(links, scripts, proofs=proofs, fields=fields).audit,
+            processes=None if archives else processes,
+            progress=progress,
         )
     )
     for name in sorted(scanned.key_ids.keys() - indexed):
         report.mismatches.append(Mismatch(name, "index", "in the index of accounts", "missing from it"))
     if account is None:
-        _note_order(report, STORE, await account_names(links).differences())
+        report.add_order(STORE, await account_names(links).differences())
     if account is None and report.accounts < expected and not report.unreachable:
         report.mismatches.append(Mismatch(STORE, "accounts", f"{expected} or more", str(report.accounts)))
     return report
 
 
-async def audit_page(
-    links: Links,
-    scripts: Scripts,
-    accounts: Page,
-    *,
-    proofs: Mapping[str, ArchiveProof] | None = None,
-    fields: AuditPage | None = None,
-) -> AuditReport:
-    """The report on some accounts; with `proofs` also on their archives, with `fields` on what it finds."""
-    report, audit = AuditReport(), AccountAudit(links, scripts)
+class StorePages:
+    """Audits pages of accounts; with `proofs` also their archives, with `fields` also what it finds."""
 
-    async def one(name: str) -> AuditReport:
-        proof = proofs.get(name, ArchiveProof(ArchiveCheckpoint(), 0)) if proofs is not None else None
+    def __init__(
+        self,
+        links: Links,
+        scripts: Scripts,
+        *,
+        proofs: Mapping[str, ArchiveProof] | None = None,
+        fields: AuditPage | None = None,
+    ) -> None:
+        self._accounts = AccountAudit(links, scripts)
+        self._proofs = proofs
+        self._fields = fields
+
+    async def audit(self, page: Page) -> AuditReport:
+        """The report on some accounts."""
+        report = AuditReport()
+        for part in await gather_bounded((self._audit(*one) for one in page.items()), AT_ONCE):
+            report.add(part)
+        if self._fields is not None:
+            report.add(await self._fields(page))
+        return report
+
+    async def _audit(self, account: str, key_ids: Sequence[str]) -> AuditReport:
+        proof = None
+        if self._proofs is not None:
+            proof = self._proofs.get(account, ArchiveProof(ArchiveCheckpoint(), 0))
         try:
-            part = await audit.audit(name, key_ids=accounts[name], proof=proof)
-            if not 0 < len(accounts[name]) <= SMALL:  # the order of so few is not used; with none there was no scan
-                _note_order(part, name, await key_ids(links, name).differences())
-            return part
+            return await self._accounts.audit(account, key_ids=key_ids, proof=proof)
         except StoreUnavailable:
-            return AuditReport(unreachable=[name])
-
-    for part in await gather_bounded(map(one, accounts), AT_ONCE):
-        report.add(part)
-    if fields is not None:
-        report.add(await fields(accounts))
-    return report
-
-
-def _note_order(report: AuditReport, account: str, names: list[str]) -> None:
-    if names:
-        found = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-        report.mismatches.append(Mismatch(account, "order", "the names of the set", f"not of both: {found}"))
+            return AuditReport(unreachable=[account])
 
 
 async def has_traces(links: Links, account: str) -> bool:
