@@ -111,7 +111,7 @@ def _adapt_native(request: R, candidate: Candidate, native: NativeRequest) -> Ad
         return None
     if candidate.model.unsupported_params:
         accepted = structs.replace(accepted, fields=accepted.fields - candidate.model.unsupported_params)
-    left = native.accepted_by(accepted)
+    left = native.accepted_by(accepted).with_tool_limit(accepted, candidate.model.vendor_tool_uses)
     return Adapted(candidate, structs.replace(request, native=left), tuple(map(header_name, left.dropped)))
 
 

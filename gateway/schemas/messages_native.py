@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, Struct, structs
 from gateway.errors import UnsupportedParameter
 from gateway.schemas.messages_options import ToolDefinition
 from gateway.schemas.native_request import AcceptedFields, NativeRequest
-from gateway.schemas.vendor_tools import NO_USES, VendorUses, tool_uses
+from gateway.schemas.vendor_tools import NO_USES, VendorUses, tool_uses, with_max_uses
 
 _encoder = msgspec.json.Encoder()
 _array = msgspec.json.Decoder(list[Raw])
@@ -55,6 +55,12 @@ class MessagesNative(NativeRequest, frozen=True, kw_only=True):
 
     def vendor_uses(self, default: int) -> VendorUses:
         return tool_uses(self.fields.get("tools", UNSET), default) if self.vendor_tools else NO_USES
+
+    def with_tool_limit(self, accepted: AcceptedFields, uses: int) -> NativeRequest:
+        if not self.vendor_tools or "tools" not in self.fields:
+            return self
+        fields = {**self.fields, "tools": with_max_uses(self.fields["tools"], uses)}
+        return structs.replace(self, fields=fields)
 
     def _has_all_tools(self, accepted: AcceptedFields) -> bool:
         return all(is_accepted(tool.type, accepted.tools) for tool in self.vendor_tools)

@@ -51,6 +51,10 @@ class NativeRequest(Struct, frozen=True):
         """The most uses of tools that the upstream runs; `default` where the caller sets no limit."""
         return NO_USES
 
+    def with_tool_limit(self, accepted: AcceptedFields, uses: int) -> NativeRequest:
+        """The same with `uses` as the limit of tools that the upstream runs, where the caller sets none."""
+        return self
+
 
 class NativeChunk(ChatChunk, kw_only=True):
     """A chunk, and the event of the upstream that it was read from."""

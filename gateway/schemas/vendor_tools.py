@@ -21,6 +21,8 @@ RUN_BY_CALLER: Final = (
 )  # fmt: skip
 #: Types for whose uses the price has `per_web_search`.
 SEARCHES: Final = ("web_search*", "x_search*")
+#: Types of tools of Messages requests that may have `max_uses`.
+WITH_LIMIT: Final = ("web_search_*", "web_fetch_*")
 
 
 class VendorUses(Struct, frozen=True):
@@ -41,6 +43,7 @@ class ToolUses(Struct):
 
 
 _tools = msgspec.json.Decoder(list[ToolUses])
+_tables = msgspec.json.Decoder(list[dict[str, Raw]])
 
 
 def tool_uses(tools: Raw | UnsetType, default: int, most: object = None) -> VendorUses:
@@ -54,6 +57,20 @@ def tool_uses(tools: Raw | UnsetType, default: int, most: object = None) -> Vend
     if limit is not None:
         return VendorUses(limit if found else 0, limit if searching else 0)
     return VendorUses(_sum(found, default), _sum(searching, default))
+
+
+def with_max_uses(tools: Raw, uses: int) -> Raw:
+    """A JSON array of tools in which those that search or fetch without a limit share this number of uses."""
+    read = _tools.decode(tools)
+    open_ended = [tool.max_uses is None and _is_any(tool.type, WITH_LIMIT) for tool in read]
+    if not any(open_ended):
+        return tools
+    share = Raw(b"%d" % max(1, uses // sum(open_ended)))
+    tables = _tables.decode(tools)
+    for table, is_open in zip(tables, open_ended, strict=True):
+        if is_open:
+            table["max_uses"] = share
+    return Raw(msgspec.json.encode(tables))
 
 
 def _sum(tools: Iterable[ToolUses], default: int) -> int:

@@ -14,6 +14,7 @@ from gateway.schemas.vendor_tools import NO_USES, VendorUses, tool_uses
 _encoder = msgspec.json.Encoder()
 _array = msgspec.json.Decoder(list[Raw])
 _table = msgspec.json.Decoder(dict[str, Raw])
+MOST_CALLS = "max_tool_calls"
 OWN_TOOLS = frozenset({"function", "custom"})  # types of tools that the caller runs
 
 
@@ -60,10 +61,17 @@ class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
     def vendor_uses(self, default: int) -> VendorUses:
         if not self.hosted:
             return NO_USES
-        most = msgspec.json.decode(self.fields.get("max_tool_calls", b"null"))
+        most = msgspec.json.decode(self.fields.get(MOST_CALLS, b"null"))
         lists = [self.fields.get("tools", UNSET), *(_item_tools(item) for item in self._items_with_tools())]
         found = [tool_uses(tools, default, most) for tools in lists]
         return max(found, key=lambda uses: (uses.uses, uses.searches))
+
+    def with_tool_limit(self, accepted: AcceptedFields, uses: int) -> NativeRequest:
+        if MOST_CALLS not in accepted.fields or bytes(self.fields.get(MOST_CALLS, b"null")) != b"null":
+            return self
+        if not self.vendor_uses(uses).uses:
+            return self
+        return structs.replace(self, fields={**self.fields, MOST_CALLS: Raw(b"%d" % uses)})
 
     def _items_with_tools(self) -> list[Raw]:
         return _items(dict(self.fields)) if self.extra_tools else []

@@ -15,7 +15,7 @@ from gateway.config.loader import parse
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger, LedgerLine
 from gateway.runtime.gateway import Gateway
-from gateway.schemas.vendor_tools import MOST_USES, VendorUses, tool_uses
+from gateway.schemas.vendor_tools import MOST_USES, VendorUses, tool_uses, with_max_uses
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client, record_holds
 from tests.ledger_lines import last_line
@@ -25,6 +25,8 @@ NANO, MILLION = 10**9, 10**6
 WINDOW = 200_000
 PRICE = {"input": 3, "cached_input": "0.3", "cache_write": "3.75", "output": 15, "per_web_search": "0.01"}
 SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+FETCH = {"type": "web_fetch_20250910", "name": "web_fetch"}
+CODE = {"type": "code_execution_20250825", "name": "code_execution"}
 #: A request of 200 bytes for which a vendor has read 184,460 tokens, in several rounds.
 WRITTEN, OUT, SEARCHED = 184_457, 812, 5
 
@@ -93,6 +95,11 @@ async def ask(client: Client, *tools: dict[str, Any], model: str = "claude", **m
         return answer.status, answer.headers["x-request-id"], await answer.text()
 
 
+def sent_tools(upstream: FakeUpstream) -> Any:
+    """The tools of the last request."""
+    return json.loads(upstream.seen[-1].body)["tools"]
+
+
 async def line_of(ledger: Ledger, request_id: str) -> LedgerLine:
     return await until(lambda: last_line(ledger, "acme", request_id))
 
@@ -145,6 +152,27 @@ async def test_tool_without_a_limit_has_that_of_the_model(
     upstream.enqueue(searched(2))
     assert (await ask(client, SEARCH, model=model))[0] == 200
     assert holds[0].amount // NANO == int(uses * (WINDOW * 3.75 / MILLION + 0.01))
+    assert sent_tools(upstream) == [{**SEARCH, "max_uses": uses}]
+
+
+@pytest.mark.holds("prices.md#tools-that-a-vendor-runs-2")
+@pytest.mark.parametrize(
+    ("tools", "limits"),
+    [
+        ([SEARCH], [10]),
+        ([{**SEARCH, "max_uses": None}, CODE, FETCH], [5, None, 5]),
+        ([{**SEARCH, "max_uses": 50}, FETCH], [50, 10]),
+        ([{**SEARCH, "max_uses": 50}, CODE], [50, None]),
+        ([FETCH] * 12, [1] * 12),
+        ([CODE, {"name": "tide", "input_schema": {}}, {"type": "bash_20250124", "name": "bash"}], [None] * 3),
+    ],
+)
+def test_searches_without_a_limit_share_that_of_the_model(
+    tools: list[dict[str, Any]], limits: list[int | None]
+) -> None:
+    sent = json.loads(bytes(with_max_uses(msgspec.Raw(json.dumps(tools).encode()), 10)))
+    assert [tool.pop("max_uses", None) for tool in sent] == limits
+    assert sent == [{name: value for name, value in tool.items() if name != "max_uses"} for tool in tools]
 
 
 @pytest.mark.holds("prices.md#tools-that-a-vendor-runs-4")
@@ -184,6 +212,16 @@ async def test_responses_hold_the_limit_of_all_tools(
     async with client.request("POST", "/v1/responses", json={**body, **limit}):
         pass  # the upstream has no answer; what was held is enough
     assert holds[0].amount // NANO == int(uses * (WINDOW * 3.75 / MILLION + 0.01))
+    assert json.loads(upstream.seen[-1].body)["max_tool_calls"] == uses
+
+
+@pytest.mark.parametrize("tools", [[], [{"type": "function", "name": "tide"}], [{"type": "local_shell"}]])
+async def test_responses_without_tools_of_the_upstream_have_no_limit(
+    client: Client, upstream: FakeUpstream, tools: list[dict[str, Any]]
+) -> None:
+    async with client.request("POST", "/v1/responses", json={"model": "gpt", "input": "Hi", "tools": tools}):
+        pass
+    assert "max_tool_calls" not in json.loads(upstream.seen[-1].body)
 
 
 @pytest.mark.holds("prices.md#tools-that-a-vendor-runs-2")
