@@ -137,6 +137,18 @@ def record_holds(gateway: Gateway) -> list[Hold]:
 
 
 @pytest.fixture
+def plain_labels(gateway: Gateway) -> Iterator[None]:
+    """After the test, whether the labels of all metrics are names of the gateway and its configuration."""
+    yield
+    delta = gateway.metrics.drain()
+    assert delta is not None
+    labels = {
+        label for one in (delta.counters, delta.gauges, delta.histograms) for _, found, _ in one for label in found
+    }
+    assert labels and not [label for label in labels if not (label.isascii() and label.isprintable())]
+
+
+@pytest.fixture
 def client(http_server: HTTPServer, base_url: str, bearer: dict[str, str]) -> Client:
     """A client with a good key."""
     return Client(base_url.replace("localhost", "127.0.0.1"), bearer)

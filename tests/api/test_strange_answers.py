@@ -33,6 +33,7 @@ from tests.console.client import ROOT
 from tests.console.opening import opened_console
 from tests.databases import database, database_address
 from tests.history.importing import Importing
+from tests.providers import converse_dialect
 from tests.reports.endpoints import BODIES, CHAT
 from tests.reports.test_bodies_unusual_chats import EVENTS, WHOLE
 from tests.strange_texts import STRANGE, places, with_text
@@ -57,6 +58,8 @@ RICH = {
         }
     ],
 }
+
+pytestmark = pytest.mark.usefixtures("plain_labels")
 
 
 @pytest.fixture
@@ -121,6 +124,27 @@ async def test_strange_text_in_any_place_of_a_stream_is_no_failure(
             upstream.enqueue(Reply(headers={"Content-Type": "text/event-stream"}, frames=frames))
             document = {"model": f"chat-{dialect}", **BODIES[CHAT], "stream": True}
             assert await ask(client, session, document) in (200, 502), frames
+    await assert_right(accounts, ledger)
+
+
+@pytest.mark.parametrize("kind", [":event-type", ":exception-type"])
+async def test_strange_text_in_any_place_of_a_stream_of_bedrock_is_no_failure(
+    client: Client, upstream: FakeUpstream, accounts: Accounts, ledger: Ledger, kind: str
+) -> None:
+    """In the documents of its frames, and in the headers of the frames."""
+    fields: list[tuple[str, Any]] = converse_dialect.document("tools.events")
+    frames = [converse_dialect.event(name, **members) for name, members in fields]
+    document = {"model": "chat-bedrock", **BODIES[CHAT], "stream": True}
+    type_ = kind.strip(":").removesuffix("-type")
+    async with aiohttp.ClientSession() as session:
+        for at, (name, members) in enumerate(fields):
+            rest = {":content-type": "application/json", ":message-type": type_}
+            headers = [{kind: name, **rest}, {kind: f"{name}\0\uffff", **rest}, {kind: name, **rest, ":x": "\0"}]
+            changed = [converse_dialect.frame(headers[0], text) for text in strange(members, turn=at)]
+            changed += [converse_dialect.frame(one, json.dumps(members).encode()) for one in headers]
+            for one in changed:
+                upstream.enqueue(converse_dialect.streamed(*frames[:at], one, *frames[at + 1 :]))
+                assert await ask(client, session, document) in (200, 400, 429, 502, 503), one
     await assert_right(accounts, ledger)
 
 

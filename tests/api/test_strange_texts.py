@@ -48,6 +48,8 @@ FIELDS = {
     "temperature": "0", "timestamp_granularities[]": "word", "include[]": "logprobs", "custom_field": "x",
 }  # fmt: skip
 
+pytestmark = pytest.mark.usefixtures("plain_labels")
+
 
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
