@@ -22,7 +22,7 @@ from functools import cache, partial
 from typing import ClassVar, Literal
 
 import msgspec
-from msgspec import field, structs
+from msgspec import field
 
 from gateway import (
     AcceptedFields,
@@ -43,7 +43,7 @@ from .._shared.accepts import Accepts, accepted_with
 from .._shared.chat_parts import CHAT_FIELDS
 from .._shared.http_provider import HttpOptions, HttpProvider
 from .._shared.whole_stream import chunks_of, folded, is_event_stream
-from .accepted import ACCEPTED
+from .accepted import ACCEPTED, accepted_by_model
 from .answer import read_completion
 from .events import EventReader
 from .models import ModelFlags, traits_of
@@ -52,7 +52,6 @@ from .native_events import NativeReader, read_native_completion
 from .request import chat_body, output_limit
 
 BETA = "anthropic-beta"
-SAMPLING = frozenset({"temperature", "top_p", "top_k"})
 
 _encoder = msgspec.json.Encoder()
 
@@ -97,10 +96,7 @@ class AnthropicProvider(HttpProvider, Chat):
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
         if dialect != MESSAGES:
             return None
-        traits, accepted = self._traits_of(target.model), self._accepted
-        lacking = frozenset() if traits.sampling else SAMPLING
-        lacking |= {"thinking"} if traits.thinking_mode == "none" else frozenset()
-        return structs.replace(accepted, fields=accepted.fields - lacking) if lacking else accepted
+        return accepted_by_model(self._accepted, self._traits_of(target.model))
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""

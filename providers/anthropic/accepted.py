@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import structs
+
 from gateway import AcceptedFields
+
+from .models import ModelTraits
 
 #: Fields of every upstream of the dialect.
 CORE = frozenset({
@@ -34,6 +38,16 @@ ACCEPTED = AcceptedFields(
     }),
     TOOLS,
 )  # fmt: skip
+
+SAMPLING = frozenset({"temperature", "top_p", "top_k"})
+
+
+def accepted_by_model(accepted: AcceptedFields, traits: ModelTraits) -> AcceptedFields:
+    """The table without what this model does not take."""
+    lacking = frozenset() if traits.sampling else SAMPLING
+    lacking |= {"thinking"} if traits.thinking_mode == "none" else frozenset()
+    return structs.replace(accepted, fields=accepted.fields - lacking) if lacking else accepted
+
 
 #: The flag that a field needs; it is added if the caller sends none of its family.
 NEEDED: Mapping[str, str] = {

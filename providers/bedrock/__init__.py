@@ -25,11 +25,13 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from gateway import (
+    AcceptedFields,
     Answer,
     Chat,
     ChatChunk,
     ChatCompletion,
     ChatRequest,
+    NativeRequest,
     Provider,
     Secret,
     Target,
@@ -37,16 +39,24 @@ from gateway import (
     hookimpl,
 )
 from gateway.errors import UpstreamTruncated
+from gateway.schemas.native_request import MESSAGES
 
+from .._shared.accepts import Accepts, accepted_with
 from .._shared.chat_parts import CHAT_FIELDS
 from .._shared.http_provider import checked_base_url
 from .._shared.whole_stream import chunk_of
+from ..anthropic.accepted import accepted_by_model
+from ..anthropic.events import EventReader as MessagesReader
+from ..anthropic.native import native_of
+from ..anthropic.native_events import read_native_completion
+from .accepted import ACCEPTED
 from .answer import read_completion
 from .credentials import ChainedCredentials
 from .errors import raise_for_status
 from .event_stream import FrameDecoder
 from .events import EventReader
 from .models import BedrockFlags, model_of
+from .native import INVOKE, INVOKE_STREAM, NativeFrames, invoke_body
 from .request import converse_body
 from .signature import Credentials, Signer, hash_of
 
@@ -73,6 +83,8 @@ class BedrockProvider(Provider, Chat):
         profile: str = ""  # section of AWS's shared files, when no key is given
         models: dict[str, BedrockFlags] = {}  # by a pattern of Bedrock's names; the first that says a flag wins
 
+        accepts: Accepts = Accepts()  # of Messages requests
+
     options: Options
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
@@ -82,6 +94,7 @@ class BedrockProvider(Provider, Chat):
         _check_keys(options)
         self._base_url, host = checked_base_url(options.base_url or _endpoint(options.region))
         self._hidden: tuple[str, ...] = (host,)  # never to appear in an error
+        self._accepted = accepted_with(ACCEPTED, options.accepts)
         self._model = cache(partial(model_of, configured=options.models))  # as many as there are targets
         self._signer = Signer(options.region)
         self._source: Credentials | ChainedCredentials | None = None
@@ -104,28 +117,38 @@ class BedrockProvider(Provider, Chat):
         else:
             self._source = await ChainedCredentials.find(options.profile)
 
+    def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
+        """Messages requests go to Claude models as they came."""
+        model = self._model(target.model)
+        if dialect != MESSAGES or not model.native_messages:
+            return None
+        return accepted_by_model(self._accepted, model.traits)
+
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""
-        answer, hidden = await self._send(request, target, "converse")
+        native = self._native_of(request, target)
+        answer, hidden = await self._send(request, native, target, INVOKE if native else "converse")
         async with answer:
             await raise_for_status(answer, hidden)
-            return read_completion(await answer.read(), hidden, asked_tier=request.service_tier)
+            body = await answer.read()
+            if native is not None:
+                return read_native_completion(body, hidden)
+            return read_completion(body, hidden, asked_tier=request.service_tier)
 
     async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The chunks of one event stream."""
-        answer, hidden = await self._send(request, target, "converse-stream")
+        native = self._native_of(request, target)
+        answer, hidden = await self._send(request, native, target, INVOKE_STREAM if native else "converse-stream")
         async with answer:
             await raise_for_status(answer, hidden)
             if answer.headers.get("Content-Type", "").startswith(("application/json", "text/")):
-                whole = read_completion(await answer.read(), hidden, asked_tier=request.service_tier)
-                yield chunk_of(whole)  # a server that does not stream
+                yield _whole_chunk(await answer.read(), request, native, hidden)  # a server that does not stream
                 return
-            reader = EventReader(hidden, asked_tier=request.service_tier)
+            reader = NativeFrames(hidden) if native else EventReader(hidden, asked_tier=request.service_tier)
             decoder = FrameDecoder()
             while piece := await answer.read_chunk():
                 for frame in decoder.feed(piece):
-                    chunk = reader.read(frame)
-                    if chunk is not None:
+                    for chunk in reader.read(frame):
                         yield chunk
                 if reader.complete:
                     answer.release()
@@ -133,10 +156,16 @@ class BedrockProvider(Provider, Chat):
             decoder.end()
             raise UpstreamTruncated()
 
-    async def _send(self, request: ChatRequest, target: Target, operation: str) -> tuple[Answer, tuple[str, ...]]:
+    def _native_of(self, request: ChatRequest, target: Target) -> NativeRequest | None:
+        return native_of(request) if self._model(target.model).native_messages else None
+
+    async def _send(
+        self, request: ChatRequest, native: NativeRequest | None, target: Target, operation: str
+    ) -> tuple[Answer, tuple[str, ...]]:
         """The answer, and the texts that no error about it may show."""
         url = f"{self._base_url}/model/{quote(target.model, safe='')}/{operation}"
-        body = converse_body(request, self._model(target.model))
+        model = self._model(target.model)
+        body = converse_body(request, model) if native is None else invoke_body(request, native, model.traits)
         headers, hidden = await self._headers(url, body)
         answer = await self.upstream.send("POST", url, headers=headers, body=body, timeouts=target.timeouts)
         return answer, hidden
@@ -149,6 +178,13 @@ class BedrockProvider(Provider, Chat):
         body_hash = hash_of(body) if len(body) < LARGE_BODY else await asyncio.to_thread(hash_of, body)
         headers = self._signer.headers(credentials, url, body_hash=body_hash, at=time.time())
         return headers, (*self._hidden, *credentials.texts)
+
+
+def _whole_chunk(body: bytes, request: ChatRequest, native: NativeRequest | None, hidden: tuple[str, ...]) -> ChatChunk:
+    """A whole answer as the only chunk of a stream."""
+    if native is not None:
+        return MessagesReader(hidden).read_whole(body)
+    return chunk_of(read_completion(body, hidden, asked_tier=request.service_tier))
 
 
 def _check_keys(options: BedrockProvider.Options) -> None:

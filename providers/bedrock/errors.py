@@ -17,6 +17,7 @@ from gateway.errors import GatewayError
 from gateway.plugins.upstream_errors import error_body, error_of_answer
 
 from .._shared.documents import json_object
+from .event_stream import Frame
 
 # The HTTP status that each error amounts to, by its name in lower case without "exception".
 STATUS: Mapping[str, int] = {
@@ -51,6 +52,17 @@ async def raise_for_status(answer: Answer, hidden: Sequence[str]) -> None:
     kind = _plain(answer.headers.get("x-amzn-errortype") or _text(document.get("__type")))
     status = STATUS.get(_key(kind), answer.status)
     raise error_of_answer(status, answer.headers, _described(kind, document) if kind else body, hidden)
+
+
+def raise_exception(frame: Frame, hidden: Sequence[str]) -> None:
+    """Raise the typed error if a frame of a stream is an exception."""
+    headers = frame.headers
+    kind = headers.get(":message-type", "event")
+    if kind == "exception":
+        raise error_of_exception(headers.get(":exception-type", ""), frame.payload, hidden)
+    if kind == "error":
+        message = msgspec.json.encode({"message": headers.get(":error-message", "")})
+        raise error_of_exception(headers.get(":error-code", ""), message, hidden)
 
 
 def error_of_exception(kind: str, payload: bytes, hidden: Sequence[str]) -> GatewayError:

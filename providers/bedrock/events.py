@@ -17,7 +17,7 @@ from gateway import ChatChunk, ChunkChoice, Delta
 
 from .._shared.documents import decoded
 from .answer import Thoughts, WireTier, WireToolUse, read_finish, read_tier, read_usage
-from .errors import error_of_exception
+from .errors import raise_exception
 from .event_stream import Frame
 
 
@@ -122,17 +122,12 @@ class EventReader:
             "metadata": self._metadata,
         }
 
-    def read(self, frame: Frame) -> ChatChunk | None:
-        """The chunk in `frame`; None for an event that says nothing to callers."""
-        headers = frame.headers
-        kind = headers.get(":message-type", "event")
-        if kind == "exception":
-            raise error_of_exception(headers.get(":exception-type", ""), frame.payload, self._hidden)
-        if kind == "error":
-            message = msgspec.json.encode({"message": headers.get(":error-message", "")})
-            raise error_of_exception(headers.get(":error-code", ""), message, self._hidden)
-        reader = self._read.get(headers.get(":event-type", ""))
-        return None if reader is None else reader(frame.payload)
+    def read(self, frame: Frame) -> list[ChatChunk]:
+        """The chunk in `frame`, if there is one; an exception or an error event is raised."""
+        raise_exception(frame, self._hidden)
+        reader = self._read.get(frame.headers.get(":event-type", ""))
+        chunk = reader(frame.payload) if reader is not None else None
+        return [] if chunk is None else [chunk]
 
     def _delta(self, payload: bytes) -> ChatChunk | None:
         event = decoded(_delta_decoder, payload, surrogates=True)

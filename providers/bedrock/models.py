@@ -21,6 +21,7 @@ class BedrockFlags(ModelFlags, frozen=True, forbid_unknown_fields=True, kw_only=
     """How one model differs; None leaves a flag to the next pattern that matches."""
 
     cache_points: bool | None = None  # the prompt may say where to cache it
+    native_messages: bool | None = None  # a Claude model that gets Messages requests as they came
     additional_fields: dict[str, Any] | None = None  # sent as additionalModelRequestFields
 
 
@@ -30,6 +31,7 @@ class Model(Struct, frozen=True, kw_only=True):
     traits: ModelTraits
     claude: bool
     cache_points: bool
+    native_messages: bool
     additional_fields: Mapping[str, Any]
 
 
@@ -45,8 +47,15 @@ def model_of(name: str, configured: Mapping[str, BedrockFlags]) -> Model:
         known["**"] = _NO_CLAUDE  # any name, and no pattern that anyone would write
     mine = [flags for pattern, flags in configured.items() if fnmatchcase(name, pattern)]
     points = next((flags.cache_points for flags in mine if flags.cache_points is not None), _has_cache(name))
+    native = next((flags.native_messages for flags in mine if flags.native_messages is not None), claude)
     fields = next((flags.additional_fields for flags in mine if flags.additional_fields is not None), {})
-    return Model(traits=traits_of(name, known), claude=claude, cache_points=points, additional_fields=fields)
+    return Model(
+        traits=traits_of(name, known),
+        claude=claude,
+        cache_points=points,
+        native_messages=native,
+        additional_fields=fields,
+    )
 
 
 def _of_claude(flags: BedrockFlags) -> ModelFlags:

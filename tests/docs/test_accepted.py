@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from gateway import AcceptedFields
-from gateway_providers.anthropic.accepted import ACCEPTED
+from gateway_providers.anthropic.accepted import ACCEPTED as ANTHROPIC
+from gateway_providers.bedrock.accepted import ACCEPTED as BEDROCK
 
 PAGES = Path(__file__).parents[2] / "docs" / "providers"
-TABLES = {"anthropic": ACCEPTED}
+TABLES = {"anthropic": ANTHROPIC, "bedrock": BEDROCK}
 
 
 def rows(accepted: AcceptedFields) -> list[str]:

@@ -129,17 +129,17 @@ def bedrock(pieces: list[str], channel: str) -> Iterator[ChatChunk | None]:
         return Frame({":event-type": kind, ":message-type": "event"}, json.dumps(document).encode())
 
     if channel == ARGUMENTS:
-        yield reader.read(frame("contentBlockStart", start={"toolUse": {"toolUseId": "c", "name": "f"}}))
+        yield from reader.read(frame("contentBlockStart", start={"toolUse": {"toolUseId": "c", "name": "f"}}))
     for piece in pieces:
         delta: dict[str, Any] = {"text": piece}
         if channel == THOUGHT:
             delta = {"reasoningContent": {"text": piece}}
         elif channel == ARGUMENTS:
             delta = {"toolUse": {"input": piece}}
-        yield reader.read(frame("contentBlockDelta", contentBlockIndex=0, delta=delta))
-    yield reader.read(frame("contentBlockStop", contentBlockIndex=0))
-    yield reader.read(frame("messageStop", stopReason="end_turn"))
-    yield reader.read(frame("metadata", usage={"inputTokens": 1, "outputTokens": 2}))
+        yield from reader.read(frame("contentBlockDelta", contentBlockIndex=0, delta=delta))
+    yield from reader.read(frame("contentBlockStop", contentBlockIndex=0))
+    yield from reader.read(frame("messageStop", stopReason="end_turn"))
+    yield from reader.read(frame("metadata", usage={"inputTokens": 1, "outputTokens": 2}))
 
 
 def cohere(pieces: list[str], channel: str) -> Iterator[ChatChunk | None]:
