@@ -1,4 +1,4 @@
-"""Answers of upstreams in four dialects, whole and streamed, from one description."""
+"""Answers of upstreams in each dialect, whole and streamed, from one description."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from gateway.testing import Reply, Seen
+
+from . import bedrock
 
 Document = dict[str, Any]
 
@@ -41,6 +43,12 @@ def reply(answer: Answer, seen: Seen) -> Reply:
         return _responses(answer, streamed=bool(seen.json.get("stream")))
     if path.endswith("/messages"):
         return _messages(answer, streamed=bool(seen.json.get("stream")))
+    if path.endswith("/invoke"):
+        return _messages(answer, streamed=False)
+    if path.endswith("/invoke-with-response-stream"):
+        return bedrock.invoked(_messages(answer, streamed=True))
+    if path.endswith(("/converse", "/converse-stream")):
+        return _converse(answer, streamed=path.endswith("-stream"))
     return _gemini(answer, streamed=":stream" in path)
 
 
@@ -177,6 +185,30 @@ def _messages(answer: Answer, *, streamed: bool) -> Reply:
     delta = {"stop_reason": reasons[answer.finish], "stop_sequence": None}
     events += [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]
     return _named(events)
+
+
+def _converse(answer: Answer, *, streamed: bool) -> Reply:
+    blocks: list[Document] = []
+    if answer.thinking:
+        blocks.append({"reasoningContent": {"reasoningText": {"text": answer.thinking, "signature": SIGNATURE}}})
+    if answer.text:
+        blocks.append({"text": answer.text})
+    blocks += [
+        {"toolUse": {"toolUseId": call_id(n), "name": c.name, "input": c.arguments}} for n, c in enumerate(answer.calls)
+    ]
+    reasons = {
+        "stop": "tool_use" if answer.calls else "end_turn",
+        "length": "max_tokens",
+        "refusal": "content_filtered",
+    }
+    usage = {
+        "inputTokens": TOKENS_IN - CACHED,
+        "cacheReadInputTokens": CACHED,
+        "outputTokens": TOKENS_OUT,
+        "totalTokens": TOKENS_IN + TOKENS_OUT,
+    }
+    write = bedrock.streamed if streamed else bedrock.whole
+    return write(blocks, reasons[answer.finish], usage)
 
 
 def _block_events(index: int, block: Document) -> list[Document]:

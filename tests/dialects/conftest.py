@@ -12,16 +12,20 @@ from gateway.testing import FakeUpstream
 from tests.api.conftest import client as client
 from tests.api.conftest import upstream as upstream
 
-UPSTREAMS = ("chat", "responses", "messages", "gemini")
+UPSTREAMS = ("chat", "responses", "messages", "gemini", "bedrock")
 
 
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
-    """The models m-chat, m-responses, m-messages and m-gemini."""
+    """A model for each upstream: `m-chat` and so on."""
     root = upstream.base_url.removesuffix("/v1")
     key = {"api_key": "upstream-key"}
     price = {"input": 1, "output": 2}
-    names = {"messages": "claude-sonnet-4-5", "gemini": "gemini-2.5-pro"}
+    names = {
+        "messages": "claude-sonnet-4-5",
+        "gemini": "gemini-2.5-pro",
+        "bedrock": "eu.anthropic.claude-sonnet-4-5-20250929-v1:0",
+    }
     models = {
         f"m-{name}": {"provider": name, "model": names.get(name, "up"), "price": price, "retries": 0}
         for name in UPSTREAMS
@@ -34,6 +38,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "responses": {"plugin": "openai", "base_url": upstream.base_url, "responses": True, **key},
                 "messages": {"plugin": "anthropic", "base_url": root, **key},
                 "gemini": {"plugin": "gemini", "base_url": f"{root}/v1beta", **key},
+                "bedrock": {"plugin": "bedrock", "base_url": root, "region": "eu-west-1", **key},
             },
             "groups": {"default": {}},
             "models": models,

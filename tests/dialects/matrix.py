@@ -32,13 +32,15 @@ TITLES = {
     "responses": "Responses",
     "messages": "Messages",
     "gemini": "Gemini",
+    "bedrock": "Claude on Bedrock",
 }
+NAMES = tuple(client.name for client in CLIENTS)
 
 #: By client, upstream and feature.
 EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
     **{("responses", api, "stop"): NONE for api in UPSTREAMS},
-    **{(client, "chat", "reasoning"): LOST for client in TITLES},
-    **{(client, "responses", "reasoning"): LOST for client in TITLES if client != "responses"},
+    **{(client, "chat", "reasoning"): LOST for client in NAMES},
+    **{(client, "responses", "reasoning"): LOST for client in NAMES if client != "responses"},
 }
 
 HEAD = """# Dialects: clients over upstreams

@@ -110,7 +110,8 @@ async def test_document_reaches_the_upstream_byte_for_byte(exchange: Exchange) -
 async def test_schema_of_the_answer_reaches_the_upstream(exchange: Exchange) -> None:
     got = await exchange.ask(Question(structured=True), Answer('{"port": "Brest"}'))
     assert json.loads(got.text) == {"port": "Brest"}
-    assert '"required": ["port"]' in exchange.sent
+    # Converse has the schema as a text.
+    assert '"required":["port"]' in exchange.sent.replace("\\", "").replace(" ", "")
 
 
 @either_way
