@@ -14,7 +14,11 @@ from gateway.api.endpoints.chat_usage import ChatCounting
 from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.billing.usage_bounds import Counted
+from gateway.encoders.answer_encoder import AnswerEncoder
 from gateway.encoders.chat import ChatStreamEncoder
+from gateway.encoders.gemini.stream import GeminiStreamEncoder
+from gateway.encoders.messages.stream import MessagesStreamEncoder
+from gateway.encoders.responses.stream import ResponsesStreamEncoder
 from gateway.inference.call import Call
 from gateway.ledger import scripts
 from gateway.ledger.hold import Hold
@@ -88,16 +92,20 @@ def does_not_count_the_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Call, "cost", lambda self, usage: cost(self, structs.replace(usage, in_cached=0)))
 
 
-def counts_nothing_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream without counts costs its prompt alone."""
-    feed = ChatStreamEncoder.feed
+def counts_nothing_delivered(kind: type[AnswerEncoder]) -> Plant:
+    """A stream without counts costs its prompt alone, in one dialect of callers."""
 
-    def fed(self: ChatStreamEncoder, chunk: Any) -> bytes:
-        frames = feed(self, chunk)
-        self.delivered.text_quarter_tokens = 0
-        return frames
+    def plant(monkeypatch: pytest.MonkeyPatch) -> None:
+        feed = kind.feed
 
-    monkeypatch.setattr(ChatStreamEncoder, "feed", fed)
+        def fed(self: AnswerEncoder, chunk: Any) -> bytes:
+            frames = feed(self, chunk)
+            self.delivered.text_quarter_tokens = 0
+            return frames
+
+        monkeypatch.setattr(kind, "feed", fed)
+
+    return plant
 
 
 def forgets_early_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,5 +202,8 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
     "forgets callers who left": (forgets_callers_who_left, {promises.DELIVERED}),
     "does not charge cached tokens": (does_not_count_the_prompt, {promises.RECOMPUTED}),
     "forgets counts told early": (forgets_early_counts, {promises.EARLY}),
-    "counts nothing delivered": (counts_nothing_delivered, {promises.BOUNDS}),
+    **{
+        f"counts nothing delivered as {kind.__name__}": (counts_nothing_delivered(kind), {promises.BOUNDS})
+        for kind in (ChatStreamEncoder, ResponsesStreamEncoder, MessagesStreamEncoder, GeminiStreamEncoder)
+    },
 }  # fmt: skip

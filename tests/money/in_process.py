@@ -8,6 +8,7 @@ from typing import Any, cast
 import msgspec
 
 from gateway.accounts.key_record import CreatedKey
+from gateway.api.endpoints.chat import ChatEndpoint
 from gateway.errors import GatewayError
 from gateway.http_server.exchange import Exchange
 from gateway.http_server.reply import ResponseWriter
@@ -16,7 +17,7 @@ from gateway.inference.pipeline import Pipeline
 from gateway.ledger.api_key import ApiKey
 from gateway.runtime.gateway import Gateway
 from tests.money.cases import Case
-from tests.money.ingress import Ingress, ingress_of
+from tests.money.ingress import ingress_of
 from tests.money.observed import Seen
 from tests.money.rounds import NO_TRUTH
 
@@ -101,9 +102,11 @@ class InProcess:
         ingress = ingress_of(case)
         exchange, body = MemoryExchange(), MemoryBody(msgspec.json.encode(ingress.document(case)))
         reply = ResponseWriter(cast("Exchange", exchange), self._gateway.ids.request_id())
-        asked = CallRequest(reply.headers["x-request-id"], ingress.endpoint, ApiKey(key.account, key.id), reply)
+        endpoint = ingress.endpoint_of(case)
+        asked = CallRequest(reply.headers["x-request-id"], endpoint, ApiKey(key.account, key.id), reply)
         self._running[case.name] = asked, exchange
-        task = asked.task = asyncio.create_task(self._run(asked, body, ingress))
+        running = self._run(asked, endpoint, body, ingress.path_of(case))
+        task = asked.task = asyncio.create_task(running)
         await asyncio.wait([task])
         del self._running[case.name]
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -113,8 +116,8 @@ class InProcess:
         seen.whole = exchange.finished and (ingress.ends(exchange.body) if case.stream else reply.status == 200)
         return seen
 
-    async def _run(self, asked: CallRequest, body: MemoryBody, ingress: Ingress) -> None:
+    async def _run(self, asked: CallRequest, endpoint: ChatEndpoint, body: MemoryBody, path: str) -> None:
         try:
-            await self._pipeline.run(asked, ingress.endpoint, body, path=ingress.path, idempotency_key=None)
+            await self._pipeline.run(asked, endpoint, body, path=path, idempotency_key=None)
         except GatewayError as error:
             asked.reply.send_error(error)

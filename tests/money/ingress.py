@@ -1,7 +1,8 @@
 """The APIs in which a caller sends a case: its request, what it counts as content, and what a whole stream ends with.
 
 The cases of each upstream dialect are sent in each API alike; those of an upstream of the Responses API only in that.
-A case without an output limit is not sent as messages, which need one.
+A case without an output limit is not sent as messages, which need one, and one with a session not as Gemini's contents,
+which name none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 from typing import Any, ClassVar
 
 from gateway.api.endpoints.chat import ChatEndpoint
+from gateway.api.endpoints.gemini import GeminiEndpoint
 from gateway.api.endpoints.messages import MessagesEndpoint
 from gateway.api.endpoints.responses import ResponsesEndpoint
 from gateway.sse import DONE
@@ -23,6 +25,14 @@ class Ingress:
     path = "/v1/chat/completions"
     endpoint: ClassVar[ChatEndpoint] = ChatEndpoint()
     finish = b'"finish_reason":"'  # follows the content of a stream
+
+    def path_of(self, case: Case) -> str:
+        """The path with its query."""
+        return self.path
+
+    def endpoint_of(self, case: Case) -> ChatEndpoint:
+        """The endpoint of that path."""
+        return self.endpoint
 
     def document(self, case: Case) -> dict[str, Any]:
         """The request."""
@@ -79,13 +89,36 @@ class MessagesIngress(Ingress):
         return received.endswith(b'event: message_stop\ndata: {"type":"message_stop"}\n\n')
 
 
-CHAT, RESPONSES, MESSAGES = Ingress(), ResponsesIngress(), MessagesIngress()
+class GeminiIngress(Ingress):
+    """Google's contents."""
+
+    finish = b'"finishReason":"'
+
+    def path_of(self, case: Case) -> str:
+        return f"/v1beta/models/{case.model}:{'streamGenerateContent?alt=sse' if case.stream else 'generateContent'}"
+
+    def endpoint_of(self, case: Case) -> ChatEndpoint:
+        endpoint = GeminiEndpoint(stream=case.stream).for_path(case.model, "alt=sse")
+        assert isinstance(endpoint, ChatEndpoint)
+        return endpoint
+
+    def document(self, case: Case) -> dict[str, Any]:
+        chat: dict[str, Any] = case.document()
+        contents = [{"role": "user", "parts": [{"text": turn["content"]}]} for turn in chat["messages"]]
+        return {"contents": contents, "generationConfig": {} if case.limit is None else {"maxOutputTokens": case.limit}}
+
+    def ends(self, received: bytes) -> bool:
+        return self.finish in received and received.endswith(b"\n\n") and b'"error"' not in received
+
+
+CHAT, RESPONSES, MESSAGES, GEMINI = Ingress(), ResponsesIngress(), MessagesIngress(), GeminiIngress()
 
 
 def ingress_of(case: Case) -> Ingress:
     """The API of a case."""
     if case.cell.dialect == "responses":
         return RESPONSES
-    return random.Random(f"{case.name} ingress").choice(
-        (CHAT, RESPONSES) if case.limit is None else (CHAT, RESPONSES, MESSAGES)
-    )
+    able: tuple[Ingress, ...] = (CHAT, RESPONSES)
+    able += () if case.limit is None else (MESSAGES,)
+    able += () if case.session else (GEMINI,)
+    return random.Random(f"{case.name} ingress").choice(able)

@@ -76,7 +76,7 @@ class OverSockets:
         body = msgspec.json.encode(ingress.document(case))
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
-            writer.write(_request(body, key, ingress.path))
+            writer.write(_request(body, key, ingress.path_of(case)))
             left = await self._read(case, caller, reader)
             if left and case.draw % 3:
                 writer.transport.abort()

@@ -173,7 +173,8 @@ def _one_charge(outcome: Outcome) -> Iterator[Broken]:
 
 def _is_described(call: Seen, meta: dict[str, Any]) -> bool:
     """Whether a line has its endpoint, a price version and a hold."""
-    return meta.get("endpoint") == ingress_of(call.case).endpoint.name and bool(meta.get("price") and meta.get("hold"))
+    name = ingress_of(call.case).endpoint_of(call.case).name
+    return meta.get("endpoint") == name and bool(meta.get("price") and meta.get("hold"))
 
 
 # One call ------------------------------------------------------------------------------------------------------------
