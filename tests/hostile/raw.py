@@ -8,7 +8,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,9 +25,9 @@ class Answer(NamedTuple):
 
     @property
     def error(self) -> dict[str, str | None]:
-        """The error of the body; one in Anthropic's shape in the words of OpenAI's."""
+        """The error of the body; one in Anthropic's or Google's shape in the words of OpenAI's."""
         document = msgspec.json.decode(self.body)
-        error: dict[str, str | None] = document["error"]
+        error: dict[str, Any] = document["error"]
         if "request_id" in document:
             assert (list(document), list(error)) == (["type", "error", "request_id"], ["type", "message", "details"])
             details = document["error"]["details"]
@@ -37,6 +37,12 @@ class Answer(NamedTuple):
                 "param": details["param"],
                 "code": details["error_code"],
             }
+        if "status" in error:
+            assert (list(document), list(error)) == (["error"], ["code", "message", "status", "details"])
+            assert error["code"] == self.status
+            info = error["details"][0]
+            param = info["metadata"].get("param")
+            return {"message": error["message"], "type": error["status"], "param": param, "code": info["reason"]}
         return error
 
 

@@ -63,8 +63,8 @@ def assert_console_refusal(answer: Answer, *, head: bool = False) -> None:
     assert_clean(answer)
 
 
-def open_v1(gateway: Gateway, upstream: FakeUpstream, key: str) -> Open:
-    """Opens `/v1`."""
+def open_v1(gateway: Gateway, upstream: FakeUpstream, forge: Forge) -> Open:
+    """Opens `/v1` for these requests."""
 
     async def state() -> Any:
         return len(upstream.seen), await Accounts(gateway.store, gateway.ledger).show("acme")
@@ -76,7 +76,7 @@ def open_v1(gateway: Gateway, upstream: FakeUpstream, key: str) -> Open:
         await server.start(sock)
         try:
             most = gateway.settings.server.limits.max_json_body
-            yield Surface(sock.getsockname(), Forge.of_key(key), most, assert_refusal, state)
+            yield Surface(sock.getsockname(), forge, most, assert_refusal, state)
         finally:
             server.close_listener()
             await server.drain(0.0)

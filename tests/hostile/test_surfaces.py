@@ -28,7 +28,7 @@ from tests.http_server.test_refusals import MALFORMED
 from tests.polling import until
 from tests.quick import examples
 
-from .garbage import BAD_JSON, garbage
+from .garbage import BAD_JSON, Forge, garbage
 from .raw import connection, send_garbage
 from .surfaces import Open, Surface, admin_api, open_console, open_v1, pages
 
@@ -53,7 +53,8 @@ def surface(request: pytest.FixtureRequest) -> Open:
     """Opens one of the surfaces with some `ServerLimits`."""
     if request.param == "/v1":
         key = request.getfixturevalue("api_key").text
-        return open_v1(request.getfixturevalue("gateway"), request.getfixturevalue("upstream"), key)
+        forge = Forge.of_key(key)
+        return open_v1(request.getfixturevalue("gateway"), request.getfixturevalue("upstream"), forge)
     return open_console(request.getfixturevalue("console"), admin_api if request.param == "admin API" else pages)
 
 
