@@ -13,7 +13,7 @@ import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ def served(upstream: FakeUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")])))
     monkeypatch.setenv("CANARY_UPSTREAM_KEY", UPSTREAM_KEY)
     monkeypatch.setenv("CANARY_PEPPER", PEPPER)
-    numbers = range(2 * len(list(scripted())))
+    numbers = range(2 * len(DIALECTS) * len(list(scripted())))
     ones = "".join(ONE.format(number=number, base_url=upstream.base_url) for number in numbers)
     with running_gateway(CONFIG.format(base_url=upstream.base_url, scripted=ones)) as gateway:
         gateway.stop()
@@ -160,7 +160,8 @@ async def asked(
     gateway: RunningGateway, path: str, headers: dict[str, str] | None = None, **options: Any
 ) -> AsyncIterator[str]:
     """The status line, headers and body of one answer, as text."""
-    sent = {"Authorization": f"Bearer {gateway.api_key}", "X-Client-Request-Id": CLIENT_ID}
+    sent = {"X-Client-Request-Id": CLIENT_ID}
+    sent |= {} if gateway.api_key in path else {"Authorization": f"Bearer {gateway.api_key}"}
     sent |= headers or {}
     url = URL(gateway.base_url.removesuffix("/v1") + path, encoded=True)
     async with aiohttp.ClientSession() as session, session.post(url, headers=sent, **options) as answer:
@@ -183,6 +184,38 @@ def scripted() -> Iterator[Reply]:
     yield Reply(raw=says.encode())
 
 
+Request = tuple[str, dict[str, Any]]  # path and body
+
+
+def chat(gateway: RunningGateway, model: str, *, stream: bool, limit: int = 64) -> Request:
+    """With a key in the query that is none of the gateway's."""
+    messages = [{"role": "user", "content": MESSAGE}]
+    body = {"model": model, "messages": messages, "user": FIELD, "max_tokens": limit, "stream": stream}
+    return f"/v1/chat/completions?key={QUERY_KEY}", body
+
+
+def responses(gateway: RunningGateway, model: str, *, stream: bool, limit: int = 64) -> Request:
+    named = {"user": FIELD, "metadata": {"field": FIELD}}
+    return "/v1/responses", {"model": model, "input": MESSAGE, "max_output_tokens": limit, "stream": stream, **named}
+
+
+def messages(gateway: RunningGateway, model: str, *, stream: bool, limit: int = 64) -> Request:
+    _, body = chat(gateway, model, stream=stream, limit=limit)
+    del body["user"]
+    return "/v1/messages?beta=true", {**body, "metadata": {"user_id": FIELD}}
+
+
+def gemini(gateway: RunningGateway, model: str, *, stream: bool, limit: int = 64) -> Request:
+    """With the caller's own key in the query."""
+    path = f"/v1beta/models/{model}:{'streamGenerateContent?alt=sse&' if stream else 'generateContent?'}"
+    contents = [{"role": "user", "parts": [{"text": MESSAGE}]}]
+    body = {"contents": contents, "generationConfig": {"maxOutputTokens": limit}, "labels": {"field": FIELD}}
+    return f"{path}key={gateway.api_key}", body
+
+
+DIALECTS = (chat, responses, messages, gemini)
+
+
 async def dump(gateway: RunningGateway) -> str:
     """Everything in the store, values in their serialised form."""
     async with EmbeddedServer.attach_or_start(load(gateway.config).data_dir) as address:
@@ -196,25 +229,24 @@ async def dump(gateway: RunningGateway) -> str:
 
 async def test_planted_secrets_are_found_in_no_output(served: RunningGateway, upstream: FakeUpstream) -> None:
     told: list[str] = []
-    chat = {"model": "m1", "messages": [{"role": "user", "content": MESSAGE}], "user": FIELD}
-    path = f"/v1/chat/completions?key={QUERY_KEY}"
     numbers = count()
-    for stream in (False, True):
+    for write, stream in product(DIALECTS, (False, True)):
         for reply in scripted():
             upstream.enqueue(reply)
             before = len(upstream.seen)
-            model = f"m1-{next(numbers)}"
-            async with asked(served, path, json={**chat, "model": model, "stream": stream}) as answer:
+            path, body = write(served, f"m1-{next(numbers)}", stream=stream)
+            async with asked(served, path, json=body) as answer:
                 told.append(answer)
-            assert len(upstream.seen) == before + 1
+            assert len(upstream.seen) == before + 1, answer
         for model, limit in (("loose", 1), ("loose", 2), ("broken", 1), ("none", 1)):
-            async with asked(
-                served, path, json={**chat, "model": model, "max_tokens": limit, "stream": stream}
-            ) as answer:
+            path, body = write(served, model, stream=stream, limit=limit)
+            async with asked(served, path, json=body) as answer:
                 told.append(answer)
-        async with asked(served, path, json={**chat, "stream": stream}) as answer:
+        path, body = write(served, "m1", stream=stream)
+        async with asked(served, path, json=body) as answer:
             assert answer.startswith("200")  # it repeats the message, as it should
             assert UPSTREAM_KEY not in answer
+    path, body = chat(served, "m1", stream=False)
     async with asked(served, f"/v1/models/{PATH_KEY}?api_key={QUERY_KEY}") as answer:
         told.append(answer)
     async with asked(served, f"/v1/{PATH_KEY}") as answer:
@@ -224,10 +256,10 @@ async def test_planted_secrets_are_found_in_no_output(served: RunningGateway, up
         {"Authorization": WRONG_KEY},
         {"Authorization": "Bearer", "api-key": WRONG_KEY},
     ):
-        async with asked(served, path, json=chat, headers=headers) as answer:
+        async with asked(served, path, json=body, headers=headers) as answer:
             told.append(answer)
-    for body in (b'{"model": "' + FIELD.encode(), b'{"messages": "' + MESSAGE.encode() + b'"}'):
-        async with asked(served, path, data=body, headers={"Content-Type": "application/json"}) as answer:
+    for text in (b'{"model": "' + FIELD.encode(), b'{"messages": "' + MESSAGE.encode() + b'"}'):
+        async with asked(served, path, data=text, headers={"Content-Type": "application/json"}) as answer:
             assert answer.startswith("400")
             told.append(answer)
 
