@@ -1,10 +1,10 @@
 """`python -m benchmarks [SCENARIO…]`: tables on stdout, progress on stderr, everything measured with --json FILE.
 
 Beside it `growth` measures cost as work grows, `installation` pages, routes and commands as an installation grows,
-`pairs` compares two contenders closely, `instructions`, `idle-cpu` and `structure` look at one tree, `targets` judges
-and `plot` draws what was measured, `costs` and `scale` calculate for larger sites. `hostile` measures one account while
-another attacks, `console` calls beside people in the console, `store-memory` the store at a steady rate of calls,
-`reload` calls beside a reload, `fairness` the calls of a crowd. Each explains itself with --help.
+`pairs` compares two contenders closely, `instructions`, `dialects`, `idle-cpu` and `structure` look at one tree,
+`targets` judges and `plot` draws what was measured, `costs` and `scale` calculate for larger sites. `hostile` measures
+one account while another attacks, `console` calls beside people in the console, `store-memory` the store at a steady
+rate of calls, `reload` calls beside a reload, `fairness` the calls of a crowd. Each explains itself with --help.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from benchmarks.console.command import console
 from benchmarks.contenders import Contender, all_contenders
 from benchmarks.cores import available_cores, pinned, share_out
 from benchmarks.costs import costs
+from benchmarks.dialects.command import dialects
 from benchmarks.fairness import fairness
 from benchmarks.fault import BenchFault
 from benchmarks.growth import growth
@@ -69,8 +70,8 @@ def main(
 ) -> None:
     """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers, halves (default: all).
 
-    Other commands: growth, installation, targets, plot, costs, scale, structure, instructions, idle-cpu, pairs,
-    hostile, console, store-memory, reload, fairness.
+    Other commands: growth, installation, targets, plot, costs, scale, structure, instructions, dialects, idle-cpu,
+    pairs, hostile, console, store-memory, reload, fairness.
     """
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
     known = all_contenders(at=at, litellm=litellm, portkey=portkey)
@@ -162,6 +163,7 @@ COMMANDS = {
     "scale": scale,
     "structure": structure,
     "instructions": instructions,
+    "dialects": dialects,
     "idle-cpu": idle_cpu,
     "pairs": pairs,
     "hostile": hostile,

@@ -93,9 +93,9 @@ class Counter:
 
         return self.window(work)
 
-    def idle(self) -> Window:
+    def idle(self, seconds: float = IDLE) -> Window:
         """Instructions of the worker without any request."""
-        return self.window(lambda: time.sleep(IDLE))
+        return self.window(lambda: time.sleep(seconds))
 
     def _written(self) -> Path:
         """The file of the last window, once callgrind has written all of it."""
@@ -121,11 +121,11 @@ def difference(more: Window, less: Window, units: int, *, idle: Window) -> dict[
 
 def count(checkout: Checkout, *, repeats: int, by_stage: bool, tell: Callable[[str], None]) -> Counted:
     """Serve the checkout under callgrind and count."""
-    with tempfile.TemporaryDirectory(prefix="bench-callgrind-") as name, _counting(checkout, Path(name)) as worker:
+    with counting(checkout, models=(SHORT, LONG)) as (worker, folder):
         json, short, long = (worker.request(model=model, stream=model != JSON) for model in (JSON, SHORT, LONG))
         tell("warming up")
-        _warm_up(worker, (json, short, long), Path(name), by_stage=by_stage)
-        counter = Counter(worker, Path(name))
+        _warm_up(worker, (json, short, long), folder, by_stage=by_stage)
+        counter = Counter(worker, folder)
         found: dict[str, list[dict[int, float]]] = {"request": [], "chunk": [], "stream": []}
         rates = []
         for number in range(1, repeats + 1):
@@ -167,17 +167,19 @@ def _costs(differences: list[dict[int, float]]) -> Costs:
 
 
 @contextmanager
-def _counting(checkout: Checkout, folder: Path) -> Iterator[Probed]:
+def counting(checkout: Checkout, *, models: Sequence[str] = (), further: str = "") -> Iterator[tuple[Probed, Path]]:
+    """A worker under callgrind, and the folder of its counts. `further`: tables of its configuration."""
     program = shutil.which("valgrind")
     if program is None:
         raise BenchFault("no valgrind on PATH")
-    wrapper = (program, *OPTIONS, f"--callgrind-out-file={folder}/out.%p", f"--log-file={folder}/log.%p")
     environment = {
         "BENCH_PROBE_EXTENSION": str(_extension(checkout)),
         "PYTHONHASHSEED": "0",  # the same collisions in every run
     }
-    with probed(checkout, models=(SHORT, LONG), wrapper=wrapper, environment=environment) as worker:
-        yield worker
+    with tempfile.TemporaryDirectory(prefix="bench-callgrind-") as folder:
+        wrapper = (program, *OPTIONS, f"--callgrind-out-file={folder}/out.%p", f"--log-file={folder}/log.%p")
+        with probed(checkout, models=models, wrapper=wrapper, environment=environment, further=further) as worker:
+            yield worker, Path(folder)
 
 
 def _extension(checkout: Checkout) -> Path:

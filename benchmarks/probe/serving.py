@@ -53,8 +53,9 @@ class Probed(Struct, frozen=True):
 class _ProbedGateway(GatewayAt):
     """The gateway of a checkout, whose server runs under `wrapper` with `probe` in its environment."""
 
-    def __init__(self, checkout: Checkout, wrapper: Sequence[str], probe: Mapping[str, str]) -> None:
+    def __init__(self, checkout: Checkout, wrapper: Sequence[str], probe: Mapping[str, str], further: str) -> None:
         super().__init__(str(checkout.root))
+        self._further = further
         self._has_limits = (checkout.root / "gateway" / "config" / "server_settings.py").exists()
         self._wrapper = wrapper
         self._probe = probe
@@ -63,6 +64,9 @@ class _ProbedGateway(GatewayAt):
         serve, env = super().serving(env)
         path = os.pathsep.join((str(INSIDE), env["PYTHONPATH"]))
         return (*self._wrapper, *serve), {**env, **self._probe, "PYTHONPATH": path}
+
+    def further_settings(self) -> str:
+        return super().further_settings() + self._further
 
     def server_settings(self) -> str:
         table = "[server.limits]\n" if self._has_limits else ""  # an older checkout has the key in [server]
@@ -76,13 +80,17 @@ def probed(
     models: Sequence[str],
     wrapper: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
+    further: str = "",
 ) -> Iterator[Probed]:
-    """Serve `models` with one worker; `wrapper` begins the server's command, `environment` is for its processes."""
+    """Serve `models` with one worker; `wrapper` begins the server's command, `environment` is for its processes.
+
+    `further` are tables of the configuration.
+    """
     cores = share_out(available_cores(), workers=1)
     with tempfile.TemporaryDirectory(prefix="bench-") as name, mock_upstream(Path(name), cores=cores.load) as upstream:
         folder = Path(name)
         place = Place(folder, cores=cores, upstream=upstream, models=("mock", *models))
-        contender = _ProbedGateway(checkout, wrapper, {**(environment or {}), "BENCH_PROBE": name})
+        contender = _ProbedGateway(checkout, wrapper, {**(environment or {}), "BENCH_PROBE": name}, further)
         if reason := contender.absent():
             raise BenchFault(reason)
         with contender.running(place) as server, Caller(server.port) as caller:
