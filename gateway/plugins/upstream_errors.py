@@ -31,6 +31,7 @@ from gateway.errors import (
     UpstreamRejected,
     UpstreamTimeout,
 )
+from gateway.plugins.context_words import is_limit_in_time, is_too_long
 from gateway.redaction import MAX_DETAIL, MAX_MESSAGE, REMOVED, hide, redact
 from gateway.redaction import clean as clean
 from gateway.schemas.answer_surrogates import decode_whole, whole
@@ -43,16 +44,6 @@ MAX_READ = 4 * MAX_MESSAGE  # characters of an upstream's message that are read
 REQUEST_IDS = ("x-request-id", "request-id", "x-amzn-requestid", "apim-request-id", "x-goog-request-id", "cf-ray")
 MAX_WAIT = 86_400.0  # seconds; a longer Retry-After is ignored
 
-# The order matters if a text matches twice: an overflow is often also called an invalid request.
-_CONTEXT = re.compile(
-    r"context[ _-]?(length|limit|window|size)|maximum context|maximum (prompt|input|model) length"
-    r"|(prompt|input|messages) (is|are) too long|length of all messages is too long|too many (input )?tokens"
-    r"|exceeds? the (maximum|max|available|configured) (number of |limit of )?(\d+ )?(input )?tokens"
-    r"|longer than the (model|maximum)|model token limit|token count of \d+ exceeds|prompt exceeds max"
-    r"|max_prompt_tokens_exceeded|tokens_limit_reached|max size: \d+ tokens|range of input length"
-    r"|tokens \+ .{0,40}must be <=|reduce the length of (the|your) (messages|prompt|input)",
-    re.IGNORECASE,
-)
 _FILTER = re.compile(
     r"content[ _]?filter|content[ _]management|content[ _]policy|responsible[ _]?ai|moderation[ _]blocked"
     r"|requires moderation|safety system|flagged|data[ _]?inspection|inappropriate content|sensitive content"
@@ -218,10 +209,10 @@ def _typed(status: int, complaint: Complaint, *, retry_after: float | None) -> G
             retry_after=retry_after or 1.0,
             detail=detail,
         )
+    if status == 429 or (status in {400, 413} and is_limit_in_time(words)):
+        return UpstreamRateLimited(retry_after=retry_after or 1.0, detail=detail)
     if status in {400, 422}:
         return UpstreamRejected(clean(complaint.message) or None, param=complaint.param, detail=detail)
-    if status == 429:
-        return UpstreamRateLimited(retry_after=retry_after or 1.0, detail=detail)
     if status in {498, 529} or (status >= 500 and _OVERLOAD.search(words)):
         return UpstreamOverloaded(retry_after=retry_after or 1.0, detail=detail)
     kind = _BY_STATUS.get(status, UpstreamError)
@@ -242,7 +233,7 @@ def _before_quotes(message: str) -> str:
 
 def _about_the_request(status: int, complaint: Complaint, words: str, detail: str) -> GatewayError | None:
     """The error about the caller's request, if the upstream names one; else None."""
-    if _CONTEXT.search(words):
+    if is_too_long(words):
         return ContextLengthExceeded(
             clean(complaint.message) or "The prompt is too long for the model", param="messages", detail=detail
         )
@@ -260,23 +251,25 @@ _BY_STATUS: Mapping[int, Callable[..., GatewayError]] = {
     524: UpstreamTimeout,
 }
 
-_STATUS_BY_TEXT: tuple[tuple[re.Pattern[str], int], ...] = (
-    (_CONTEXT, 400),
-    (_FILTER, 400),
-    (_CREDIT, 402),
-    (_OVERLOAD, 529),
-    (_RATE, 429),
-    (_TIME, 504),
-    (_AUTH, 401),
-    (_INVALID, 400),
+# The order matters if a text matches twice: an overflow is often also called an invalid request.
+_STATUS_BY_TEXT: tuple[tuple[Callable[[str], object], int], ...] = (
+    (is_too_long, 400),
+    (_FILTER.search, 400),
+    (_CREDIT.search, 402),
+    (_OVERLOAD.search, 529),
+    (_RATE.search, 429),
+    (is_limit_in_time, 429),
+    (_TIME.search, 504),
+    (_AUTH.search, 401),
+    (_INVALID.search, 400),
 )
 
 
 def _status_of_text(complaint: Complaint) -> int:
     """The HTTP status for an error without one; 500 if its text matches nothing."""
     for text in (complaint.code, _QUOTED_NAME.sub("", complaint.message)):
-        for pattern, status in _STATUS_BY_TEXT:
-            if pattern.search(text):
+        for says, status in _STATUS_BY_TEXT:
+            if says(text):
                 return status
     return 500
 
@@ -298,7 +291,7 @@ def _parse(body: bytes) -> Complaint:
     return _complaint(document)
 
 
-_MESSAGES = ("message", "detail", "msg", "err_msg", "status_msg", "error_msg", "error")
+_MESSAGES = ("message", "detail", "msg", "err_msg", "status_msg", "error_msg", "error", "errors")
 
 
 def _complaint(value: Any) -> Complaint:
