@@ -96,6 +96,10 @@ class Chat(abc.ABC):
         """
         return None
 
+    def refused_sampling(self, target: Target) -> frozenset[str]:
+        """Sampling fields, such as `temperature`, that this model refuses; they are left out, named to the caller."""
+        return frozenset()
+
     @abc.abstractmethod
     def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """Yield the answer's chunks: text or tool fragments, a finish per choice, usage if it is known.

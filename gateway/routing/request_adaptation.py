@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from msgspec import Raw, Struct, structs
 
@@ -28,6 +28,7 @@ from gateway.schemas.request_fields import RequestFields
 R = TypeVar("R", bound=RequestFields)
 
 CACHE_KEY = "prompt_cache_key"
+NO_FIELDS: frozenset[str] = frozenset()
 UNKNOWN = "*"  # among the fields that a provider supports: fields that the wire schema does not define
 
 #: The attribute in which a provider names the fields it supports, by capability.
@@ -75,7 +76,8 @@ def adapt(
             try:
                 if check is not None:
                     check(request, candidate)
-                adapted.append(_adapt_one(request, candidate, HONOURED[capability](candidate.provider), unknown_params))
+                honoured, refused = HONOURED[capability](candidate.provider), _refused(candidate, capability)
+                adapted.append(_adapt_one(request, candidate, honoured, refused, unknown_params))
             except BadRequest as error:
                 refusal = refusal or error
         if not adapted and refusal is not None:
@@ -115,7 +117,18 @@ def _adapt_native(request: R, candidate: Candidate, native: NativeRequest) -> Ad
     return Adapted(candidate, structs.replace(request, native=left), tuple(map(header_name, left.dropped)))
 
 
-def _adapt_one(request: R, candidate: Candidate, honoured: frozenset[str] | None, unknown_params: str) -> Adapted[R]:
+def _refused(candidate: Candidate, capability: type) -> frozenset[str]:
+    """The sampling fields that the candidate's model refuses."""
+    return cast("Chat", candidate.provider).refused_sampling(candidate.target) if capability is Chat else NO_FIELDS
+
+
+def _adapt_one(
+    request: R,
+    candidate: Candidate,
+    honoured: frozenset[str] | None,
+    refused_sampling: frozenset[str],
+    unknown_params: str,
+) -> Adapted[R]:
     native: NativeRequest | None = getattr(request, "native", None)
     if native is not None:
         adapted = _adapt_native(request, candidate, native)
@@ -124,7 +137,7 @@ def _adapt_one(request: R, candidate: Candidate, honoured: frozenset[str] | None
         if native.only_native:
             text = f"This model does not support this value of '{native.only_native}'."
             raise UnsupportedParameter(text, param=native.only_native)
-    unsupported = candidate.model.unsupported_params
+    unsupported = candidate.model.unsupported_params | refused_sampling
     if honoured is None and not unsupported and not request.extra:
         return Adapted(candidate, request, request.dropped)
     if honoured is not None:

@@ -43,7 +43,7 @@ from .._shared.accepts import Accepts, accepted_with
 from .._shared.chat_parts import CHAT_FIELDS
 from .._shared.http_provider import HttpOptions, HttpProvider
 from .._shared.whole_stream import chunks_of, folded, is_event_stream
-from .accepted import ACCEPTED, accepted_by_model
+from .accepted import ACCEPTED, CHAT_SAMPLING, accepted_by_model
 from .answer import read_completion
 from .events import EventReader
 from .models import ModelFlags, traits_of
@@ -97,6 +97,10 @@ class AnthropicProvider(HttpProvider, Chat):
         if dialect != MESSAGES:
             return None
         return accepted_by_model(self._accepted, self._traits_of(target.model))
+
+    def refused_sampling(self, target: Target) -> frozenset[str]:
+        """Those of a chat request, for the models that take none."""
+        return frozenset() if self._traits_of(target.model).sampling else CHAT_SAMPLING
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""

@@ -39,7 +39,9 @@ ACCEPTED = AcceptedFields(
     TOOLS,
 )  # fmt: skip
 
-SAMPLING = frozenset({"temperature", "top_p", "top_k"})
+#: Sampling fields of a chat request, and of a Messages request.
+CHAT_SAMPLING = frozenset({"temperature", "top_p"})
+SAMPLING = CHAT_SAMPLING | {"top_k"}
 
 
 def accepted_by_model(accepted: AcceptedFields, traits: ModelTraits) -> AcceptedFields:

@@ -2,7 +2,8 @@
 
 `traits_of(model, configured)` looks a model's upstream name up in the operator's table, then in `BUILT_IN`, and takes
 each flag from the first pattern (as in file names: `*`, `?`) that matches and says it.
-Sharp edge: a name that no pattern knows is taken for a model newer than this table, and treated as the newest ones are.
+Sharp edge: a Claude model that no pattern knows is taken for one newer than this table, and treated as the newest ones
+are. A model of another vendor takes sampling fields: DeepSeek, Kimi, GLM, vLLM and llama.cpp speak this dialect, too.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class ModelTraits(Struct, frozen=True, kw_only=True):
 _BUDGET = ModelFlags(sampling=True, thinking_mode="budget", prefill=True, max_output_tokens=64_000)
 _FIRST_ADAPTIVE = ModelFlags(sampling=True, efforts={"xhigh": "high"})
 _ALWAYS_THINKING = ModelFlags(thinking_off=False)
+_OF_ANOTHER_VENDOR = ModelFlags(sampling=True)
 
 BUILT_IN: tuple[tuple[str, ModelFlags], ...] = (
     ("*claude-3-7*", _BUDGET),
@@ -83,4 +85,6 @@ def traits_of(model: str, configured: Mapping[str, ModelFlags]) -> ModelTraits:
 
 def _built_in(model: str) -> tuple[tuple[str, ModelFlags], ...]:
     """The first entry of the table that matches, being the most specific one."""
+    if "claude" not in model:
+        return (("*", _OF_ANOTHER_VENDOR),)
     return next(((entry,) for entry in BUILT_IN if fnmatchcase(model, entry[0])), ())

@@ -45,7 +45,7 @@ from .._shared.accepts import Accepts, accepted_with
 from .._shared.chat_parts import CHAT_FIELDS
 from .._shared.http_provider import checked_base_url
 from .._shared.whole_stream import chunk_of
-from ..anthropic.accepted import accepted_by_model
+from ..anthropic.accepted import CHAT_SAMPLING, accepted_by_model
 from ..anthropic.events import EventReader as MessagesReader
 from ..anthropic.native import native_of
 from ..anthropic.native_events import read_native_completion
@@ -123,6 +123,10 @@ class BedrockProvider(Provider, Chat):
         if dialect != MESSAGES or not model.native_messages:
             return None
         return accepted_by_model(self._accepted, model.traits)
+
+    def refused_sampling(self, target: Target) -> frozenset[str]:
+        """Those of a chat request, for the models that take none."""
+        return frozenset() if self._model(target.model).traits.sampling else CHAT_SAMPLING
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""

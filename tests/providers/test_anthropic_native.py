@@ -61,6 +61,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "budget": {"provider": "claude", "model": BUDGET, **rest},
                 "small": {"provider": "claude", "model": BUDGET, **rest, "max_output_tokens": 2000},
                 "own": {"provider": "own", "model": "claude-sonnet-5", **rest},
+                "tiny": {"provider": "claude", "model": "tiny", **rest},
             },
         },
         demo=True,
@@ -225,6 +226,27 @@ async def test_sampling_that_the_model_refuses_is_left_out_and_named(client: Cli
     response, _ = await post(client, temperature=0.5, top_k=3)
     assert {"temperature", "top_k"}.isdisjoint(upstream.seen[0].json)
     assert sorted(response.headers["x-gateway-dropped-params"].split(",")) == ["temperature", "top_k"]
+
+
+async def test_sampling_of_a_chat_request_that_the_model_refuses_is_named(
+    client: Client, upstream: FakeUpstream
+) -> None:
+    body = {"model": "m1", "messages": [{"role": "user", "content": "Hi"}], "temperature": 0, "top_p": 0.5}
+    async with client.request("POST", "/v1/chat/completions", json=body) as response:
+        assert response.status == 200
+    assert {"temperature", "top_p"}.isdisjoint(upstream.seen[0].json)
+    assert sorted(response.headers["x-gateway-dropped-params"].split(",")) == ["temperature", "top_p"]
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions", "/v1/responses"])
+async def test_model_of_another_vendor_gets_the_temperature(client: Client, upstream: FakeUpstream, path: str) -> None:
+    """Servers of other vendors speak this dialect, too: without its temperature of 0, an answer is random."""
+    client.headers.pop("anthropic-beta")
+    body = {"input": "Hi"} if path == "/v1/responses" else asked()
+    async with client.request("POST", path, json={**body, "model": "tiny", "temperature": 0}) as response:
+        assert response.status == 200, await response.text()
+    assert upstream.seen[0].json["temperature"] == 0
+    assert "x-gateway-dropped-params" not in response.headers
 
 
 async def test_operator_sets_what_is_accepted(client: Client, upstream: FakeUpstream) -> None:

@@ -22,6 +22,7 @@ class Place(Struct):
 
     provider: Any
     model: Any
+    target: Any = None
 
 
 class Honours(Struct):
@@ -31,6 +32,10 @@ class Honours(Struct):
     embedding_fields: Any = None
     image_fields: Any = None
     forwarded_fields: frozenset[str] = frozenset()
+    sampling: frozenset[str] = frozenset()  # that its models refuse
+
+    def refused_sampling(self, target: Any) -> frozenset[str]:
+        return self.sampling
 
 
 class Without(Struct):
@@ -111,6 +116,14 @@ def test_sampling_fields_the_model_lacks_are_dropped_and_named() -> None:
     assert only.request.temperature is None
     assert only.request.top_p == 1
     assert only.request.fields.get("temperature", UNSET) is UNSET
+
+
+def test_sampling_fields_the_providers_model_refuses_are_dropped_and_named() -> None:
+    own = place()
+    own.provider.sampling = frozenset({"temperature", "top_p"})
+    [only] = adapted(talk(temperature=1, seed=1), own)
+    assert only.dropped == ("temperature",)
+    assert (only.request.temperature, only.request.seed) == (None, 1)
 
 
 def test_setting_decides_whether_unknown_fields_are_refused() -> None:
