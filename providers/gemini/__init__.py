@@ -19,7 +19,6 @@ Sharp edge: a stream has no end marker, so one that ends before its finish reaso
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from functools import cache, partial
@@ -59,11 +58,11 @@ from gateway import (
 from gateway.errors import GatewayError, UpstreamTruncated
 
 from .._shared.chat_parts import CHAT_FIELDS
+from .._shared.google_credentials import FixedHeaders, VertexToken, vertex_token
 from .._shared.http_provider import JSON_HEADERS
 from . import embedding, images, speech, transcription
 from .address import Address
 from .answer import read_completion
-from .credentials import FixedHeaders, VertexToken, google_token_source
 from .events import FrameReader
 from .failures import raise_for_status
 from .model_flags import ModelFlags, flags_of
@@ -141,8 +140,7 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         if options.auth == "none":
             self._credentials = FixedHeaders(common)
         elif self._address.vertex:
-            fetch = await asyncio.to_thread(google_token_source, options.service_account)
-            self._credentials = VertexToken(fetch, common)
+            self._credentials = await vertex_token(options.service_account, common)
         elif options.api_key is not None:
             key = options.api_key.reveal()
             self._credentials = FixedHeaders({**common, "x-goog-api-key": key}, hidden=(key,))

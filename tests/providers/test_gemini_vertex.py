@@ -22,9 +22,10 @@ from gateway.config.loader import parse
 from gateway.config.settings import OWN_PROVIDER_KEYS
 from gateway.errors import GatewayError, UpstreamAuthError, UpstreamTimeout
 from gateway.testing import FakeUpstream, Reply
-from gateway_providers.gemini import GeminiProvider, credentials
+from gateway_providers._shared import google_credentials
+from gateway_providers._shared.google_credentials import EARLY, Token, VertexToken, google_token_source
+from gateway_providers.gemini import GeminiProvider
 from gateway_providers.gemini.address import Address
-from gateway_providers.gemini.credentials import EARLY, Token, VertexToken, google_token_source
 from tests.polling import until
 from tests.providers.gemini_upstream import HELLO, TARGET, chat_request, google_error
 
@@ -130,7 +131,7 @@ async def test_missing_token_is_a_retryable_error_and_is_fetched_again() -> None
 
 
 async def test_token_request_without_an_answer_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credentials, "PATIENCE", 0.05)
+    monkeypatch.setattr(google_credentials, "PATIENCE", 0.05)
     source = Source(3600.0)
     source.gate.clear()
     token = VertexToken(source, COMMON)

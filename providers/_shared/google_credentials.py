@@ -1,4 +1,4 @@
-"""What proves to Google who asks: an API key, or on Vertex a token that google-auth fetches and renews.
+"""What proves to Google who asks: a fixed key, or on Vertex a token that google-auth fetches and renews.
 
 `await credentials.headers()` gives the headers of a request. google-auth blocks, so it works in a thread: renewal
 begins `EARLY` seconds before a token runs out, one renewal at a time, and requests go on with the old token meanwhile.
@@ -26,7 +26,7 @@ PATIENCE = 15.0  # seconds that a request waits for a token
 
 
 class FixedHeaders:
-    """The developer API's key in a header, or no credential, for a server that wants none; `hidden` are the secrets."""
+    """A key in a header, or no credential, for a server that wants none; `hidden` are the secrets."""
 
     def __init__(self, headers: dict[str, str], *, hidden: tuple[str, ...] = ()) -> None:
         self._headers = headers
@@ -103,6 +103,11 @@ def _look_at(renewal: asyncio.Task[None]) -> None:
     """Take note of a failure nobody waited for: the next request tries again."""
     if not renewal.cancelled():
         renewal.exception()
+
+
+async def vertex_token(key_file: Secret | None, common: Mapping[str, str]) -> VertexToken:
+    """The token of `google_token_source`, which is called in a thread; `common` are the other headers."""
+    return VertexToken(await asyncio.to_thread(google_token_source, key_file), common)
 
 
 def google_token_source(key_file: Secret | None) -> Callable[[], Token]:
