@@ -39,6 +39,25 @@ ACCEPTED = AcceptedFields(
     TOOLS,
 )  # fmt: skip
 
+#: What Vertex AI takes. A flag that it does not know fails the request; so does `cache_control` beside the messages.
+VERTEX = AcceptedFields(
+    CORE | {"metadata", "context_management"},
+    frozenset({
+        "advanced-tool-use-2025-11-20", "compact-2026-01-12", "computer-use-2025-01-24", "computer-use-2025-11-24",
+        "context-1m-2025-08-07", "context-management-2025-06-27", "interleaved-thinking-2025-05-14",
+        "tool-search-tool-2025-10-19", "web-search-2025-03-05",
+    }),
+    TOOLS,
+)  # fmt: skip
+#: Flags that Vertex has under another name.
+VERTEX_FLAGS: Mapping[str, str] = {"advanced-tool-use-2025-11-20": "tool-search-tool-2025-10-19"}
+#: The flag that Vertex wants for a tool, by a pattern of its type. Anthropic's API takes these tools without a flag.
+VERTEX_TOOL_FLAGS: Mapping[str, str] = {
+    "memory_*": "context-management-2025-06-27",
+    "tool_search_tool_*": "tool-search-tool-2025-10-19",
+    "web_search_*": "web-search-2025-03-05",
+}
+
 #: Sampling fields of a chat request, and of a Messages request.
 CHAT_SAMPLING = frozenset({"temperature", "top_p"})
 SAMPLING = CHAT_SAMPLING | {"top_k"}
@@ -60,3 +79,5 @@ NEEDED: Mapping[str, str] = {
 }
 #: The flag that a message with the role `system` needs.
 SYSTEM_TURNS = "mid-conversation-system-2026-04-07"
+#: The flag that the `scope` of a cache breakpoint needs.
+CACHE_SCOPE = "prompt-caching-scope-2026-01-05"

@@ -70,7 +70,7 @@ def flags_of(native: NativeRequest) -> list[str]:
     """The beta flags to send: the caller's, and those that its fields need."""
     flags = list(native.betas)
     needed = [flag for name, flag in NEEDED.items() if name in native.fields]
-    if _SYSTEM_ROLE.search(bytes(native.fields["messages"])) and _has_system_turn(native.fields["messages"]):
+    if has_system_turn(native.fields["messages"]):
         needed.append(SYSTEM_TURNS)
     for flag in needed:
         family = flag.rsplit("-", 3)[0]
@@ -79,7 +79,10 @@ def flags_of(native: NativeRequest) -> list[str]:
     return flags
 
 
-def _has_system_turn(messages: Raw) -> bool:
+def has_system_turn(messages: Raw) -> bool:
+    """Whether a message has the role `system`."""
+    if _SYSTEM_ROLE.search(bytes(messages)) is None:  # the usual case, without decoding
+        return False
     return any(bytes(turn.get("role", b"")) == b'"system"' for turn in _turns.decode(messages))
 
 
