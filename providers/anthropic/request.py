@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import msgspec
 from msgspec import UNSET
 
 from gateway import ChatRequest
@@ -31,11 +30,9 @@ Body = dict[str, Any]
 MAX_USER_ID = 256  # characters
 JSON_ONLY = "Answer with a single JSON object, without any text around it and without a code fence."
 
-_encoder = msgspec.json.Encoder()
 
-
-def chat_body(request: ChatRequest, model: str, traits: ModelTraits, *, stream: bool) -> bytes:
-    """The JSON to send for `request` to the upstream's `model`."""
+def chat_body(request: ChatRequest, traits: ModelTraits) -> Body:
+    """The body to send for `request`, without the model's name and without `stream`."""
     if request.choices > 1:
         raise UnsupportedParameter("This model does not support 'n' above 1.", param="n")
     talk = conversation(request.messages)
@@ -43,9 +40,7 @@ def chat_body(request: ChatRequest, model: str, traits: ModelTraits, *, stream: 
     check_prefill(talk, prefill=traits.prefill)
     system, messages = BlockWriter().conversation(talk)
     _trim_prefill(messages)
-    body: Body = {"model": model, "max_tokens": _limit(request, traits), "messages": messages}
-    if stream:
-        body["stream"] = True
+    body: Body = {"max_tokens": _limit(request, traits), "messages": messages}
     _add_tools(body, request, traits)
     _add_format(body, request, system)
     if system:
@@ -56,7 +51,7 @@ def chat_body(request: ChatRequest, model: str, traits: ModelTraits, *, stream: 
     user = request.safety_identifier or request.user
     if user:
         body["metadata"] = {"user_id": _user_id(user)}
-    return _encoder.encode(body)
+    return body
 
 
 def _trim_prefill(messages: list[Body]) -> None:

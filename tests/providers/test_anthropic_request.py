@@ -44,7 +44,8 @@ def faults(body: Any, *, stream: bool = False) -> list[str]:
 def body_of(model: str = ADAPTIVE, *, stream: bool = False, flags: dict[str, Any] | None = None, **fields: Any) -> Any:
     """The body for a request with these fields, which Anthropic's own types must accept without an unknown key."""
     traits = traits_of(model, {"*": msgspec.convert(flags or {}, ModelFlags)})
-    body = msgspec.json.decode(chat_body(asking(**fields), model, traits, stream=stream))
+    asked = {"model": model, **chat_body(asking(**fields), traits), **({"stream": True} if stream else {})}
+    body = msgspec.json.decode(msgspec.json.encode(asked))
     described = {name: value for name, value in body.items() if name not in OLD_FIELDS}
     assert quick.is_on or faults(described, stream=stream) == []
     assert traits.version == OLD_VERSION or not OLD_FIELDS & body.keys()

@@ -1,0 +1,103 @@
+"""Where the Messages dialect is spoken: Anthropic's API, or Vertex AI (docs/providers/anthropic.md, "Vertex AI").
+
+They differ in the URL, in the frame of the body and in what they take, and in nothing else. Vertex has the model in
+the URL and the version in the body. Sharp edge: it refuses a request with a flag that it does not know.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct, structs
+
+from gateway import AcceptedFields, NativeRequest
+
+from .._shared.vertex_address import publisher_url
+from .accepted import ACCEPTED, CACHE_SCOPE, SYSTEM_TURNS, VERTEX, VERTEX_FLAGS, VERTEX_TOOL_FLAGS
+from .cache_scope import without_scope
+from .models import OLD_VERSION, ModelTraits
+from .system_turns import without_system_turns
+
+Body = dict[str, Any]
+
+#: Vertex's names of the API's versions, where they differ.
+VERTEX_VERSIONS = {OLD_VERSION: "vertex-2023-10-16"}
+
+
+class _Typed(Struct):
+    type: str | None = None
+
+
+_tools = msgspec.json.Decoder(list[_Typed])
+
+
+class AnthropicService:
+    """Anthropic's API, or a server of the same form."""
+
+    accepted = ACCEPTED
+
+    def __init__(self, base_url: str) -> None:
+        self._url = f"{base_url.removesuffix('/v1')}/v1/messages"
+
+    def url(self, model: str, *, stream: bool) -> str:
+        """The same for every model."""
+        return self._url
+
+    def headers(self, traits: ModelTraits) -> dict[str, str]:
+        """Those that only this service has."""
+        return {"anthropic-version": traits.version}
+
+    def body(self, fields: Body, model: str, traits: ModelTraits) -> Body:
+        """The fields of a request with what this service wants beside them."""
+        return {"model": model, **fields}
+
+    def fitted(self, native: NativeRequest, accepted: AcceptedFields) -> NativeRequest:
+        """The request as it was sent."""
+        return native
+
+
+class VertexService:
+    """Claude on Vertex AI in one project and one location."""
+
+    accepted = VERTEX
+
+    def __init__(self, base_url: str, project: str, location: str) -> None:
+        self._models = f"{publisher_url(base_url, project, location, 'anthropic')}/models"
+
+    def url(self, model: str, *, stream: bool) -> str:
+        """The method of the model."""
+        return f"{self._models}/{quote(model, safe='@')}:{'streamRawPredict' if stream else 'rawPredict'}"
+
+    def headers(self, traits: ModelTraits) -> dict[str, str]:
+        """None: the version is in the body."""
+        return {}
+
+    def body(self, fields: Body, model: str, traits: ModelTraits) -> Body:
+        """The fields of a request with the version."""
+        return {"anthropic_version": VERTEX_VERSIONS.get(traits.version, traits.version), **fields}
+
+    def fitted(self, native: NativeRequest, accepted: AcceptedFields) -> NativeRequest:
+        """The request with the flags that Vertex knows, and without what needs a flag that is not accepted."""
+        flags = [VERTEX_FLAGS.get(flag, flag) for flag in native.betas]
+        flags += _flags_of_tools(native)
+        fields = native.fields
+        if not _is_accepted(SYSTEM_TURNS, accepted):
+            fields = {**fields, "messages": without_system_turns(fields["messages"])}
+        if not _is_accepted(CACHE_SCOPE, accepted):
+            fields = without_scope(fields)
+        return structs.replace(native, fields=fields, betas=tuple(dict.fromkeys(flags)))
+
+
+def _is_accepted(flag: str, accepted: AcceptedFields) -> bool:
+    return accepted.betas is None or flag in accepted.betas
+
+
+def _flags_of_tools(native: NativeRequest) -> list[str]:
+    """The flags that Vertex wants for tools which Anthropic's API takes without a flag."""
+    if "tools" not in native.fields:
+        return []
+    types = {tool.type for tool in _tools.decode(native.fields["tools"]) if tool.type is not None}
+    return [flag for pattern, flag in VERTEX_TOOL_FLAGS.items() if any(fnmatchcase(name, pattern) for name in types)]
