@@ -18,7 +18,9 @@ from gateway.config.settings import Settings
 from gateway.http_server.server import HTTPServer
 from gateway.ledger import Ledger
 from gateway.testing import FakeUpstream, Reply
+from gateway_providers.anthropic.accepted import VERTEX
 from tests.api.conftest import Client
+from tests.api.endpoints.claude_code import HEADERS, REQUEST
 from tests.api.endpoints.test_messages import events, post
 from tests.ledger_lines import last_line
 from tests.polling import until
@@ -119,7 +121,7 @@ async def test_fields_and_flags_that_vertex_does_not_take_are_left_out_and_named
     client: Client, upstream: FakeUpstream
 ) -> None:
     client.headers["anthropic-beta"] = FLAGS
-    fields = {"service_tier": "auto", "cache_control": {"type": "ephemeral"}, "diagnostics": {}}
+    fields: dict[str, Any] = {"service_tier": "auto", "cache_control": {"type": "ephemeral"}, "diagnostics": {}}
     response, answer = await post(client, context_management={"edits": []}, **fields)
     assert response.status == 200, answer
     assert upstream.seen[0].json.keys() == {"anthropic_version", "max_tokens", "messages", "context_management"}
@@ -132,6 +134,18 @@ async def test_fields_and_flags_that_vertex_does_not_take_are_left_out_and_named
         "effort-2025-11-24",
         *fields,
     }
+
+
+async def test_request_of_claude_code_has_nothing_that_vertex_refuses(client: Client, upstream: FakeUpstream) -> None:
+    client.headers.update(HEADERS)
+    async with client.request("POST", "/v1/messages?beta=true", json=REQUEST) as response:
+        text = await response.text()
+    assert response.status == 200 and events(text)[-1][0] == "message_stop", text
+    seen = upstream.seen[0]
+    assert seen.json.keys() - {"anthropic_version", "max_tokens", "stream"} <= VERTEX.fields
+    assert set(seen.headers["anthropic-beta"].split(",")) <= (VERTEX.betas or set())
+    assert {turn["role"] for turn in seen.json["messages"]} == {"user", "assistant"}
+    assert set(HEADERS["anthropic-beta"].split(",")) - (VERTEX.betas or set()) <= dropped(response)
 
 
 async def test_flags_that_fields_and_tools_need_are_added(client: Client, upstream: FakeUpstream) -> None:
@@ -148,7 +162,7 @@ async def test_scope_of_a_cache_breakpoint_is_left_out_with_its_flag(client: Cli
     words = {"type": "text", "text": 'a "scope" of words'}
     content = [words, {**words, "cache_control": scoped}]
     turns = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    body = {
+    body: dict[str, Any] = {
         "messages": [*turns, {"role": "user", "content": content}],
         "system": [{**words, "cache_control": scoped}],
         "tools": [{**TIDE, "cache_control": scoped}, {"name": "other", "input_schema": {"scope": {}}}],
