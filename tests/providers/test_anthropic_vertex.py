@@ -25,7 +25,7 @@ from gateway.errors import (
     UpstreamTruncated,
 )
 from gateway.schemas.messages_request import decode_messages
-from gateway.testing import FakeUpstream, Reply
+from gateway.testing import FakeUpstream, Reply, check_provider
 from gateway_providers._shared import google_credentials
 from gateway_providers.anthropic import AnthropicProvider
 from gateway_providers.anthropic.models import ModelFlags, traits_of
@@ -286,3 +286,13 @@ def test_every_option_of_vertex_can_be_set_in_a_configuration(tmp_path: Path) ->
     options = settings.provider_options("vertex", AnthropicProvider.Options)
     assert (options.project, options.location, options.auth) == ("my-project", "global", "google")
     assert options.service_account is not None
+
+
+def test_anthropic_conforms_on_vertex() -> None:
+    passed = check_provider(
+        AnthropicProvider,
+        options={"base_url": "{upstream}/v1", "project": "my-project", "location": "europe-west4", "auth": "none"},
+        upstream=FakeUpstream(vertex_chat),
+    )
+    assert {"cut_stream_never_looks_whole", "output_limit_is_sent", "tools_are_sent"} <= set(passed)
+    assert set(passed.skipped) == {"refusals_of_the_vendor_become_typed_errors"}
