@@ -49,14 +49,6 @@ VERTEX = AcceptedFields(
     }),
     TOOLS,
 )  # fmt: skip
-#: Flags that Vertex has under another name.
-VERTEX_FLAGS: Mapping[str, str] = {"advanced-tool-use-2025-11-20": "tool-search-tool-2025-10-19"}
-#: The flag that Vertex wants for a tool, by a pattern of its type. Anthropic's API takes these tools without a flag.
-VERTEX_TOOL_FLAGS: Mapping[str, str] = {
-    "memory_*": "context-management-2025-06-27",
-    "tool_search_tool_*": "tool-search-tool-2025-10-19",
-    "web_search_*": "web-search-2025-03-05",
-}
 
 #: Sampling fields of a chat request, and of a Messages request.
 CHAT_SAMPLING = frozenset({"temperature", "top_p"})

@@ -6,32 +6,20 @@ the URL and the version in the body. Sharp edge: it refuses a request with a fla
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import quote
-
-import msgspec
-from msgspec import Struct, structs
 
 from gateway import AcceptedFields, NativeRequest
 
 from .._shared.vertex_address import publisher_url
-from .accepted import ACCEPTED, CACHE_SCOPE, SYSTEM_TURNS, VERTEX, VERTEX_FLAGS, VERTEX_TOOL_FLAGS
-from .cache_scope import without_scope
+from . import cloud
+from .accepted import ACCEPTED, VERTEX
 from .models import OLD_VERSION, ModelTraits
-from .system_turns import without_system_turns
 
 Body = dict[str, Any]
 
 #: Vertex's names of the API's versions, where they differ.
 VERTEX_VERSIONS = {OLD_VERSION: "vertex-2023-10-16"}
-
-
-class _Typed(Struct):
-    type: str | None = None
-
-
-_tools = msgspec.json.Decoder(list[_Typed])
 
 
 class AnthropicService:
@@ -81,23 +69,4 @@ class VertexService:
 
     def fitted(self, native: NativeRequest, accepted: AcceptedFields) -> NativeRequest:
         """The request with the flags that Vertex knows, and without what needs a flag that is not accepted."""
-        flags = [VERTEX_FLAGS.get(flag, flag) for flag in native.betas]
-        flags += _flags_of_tools(native)
-        fields = native.fields
-        if not _is_accepted(SYSTEM_TURNS, accepted):
-            fields = {**fields, "messages": without_system_turns(fields["messages"])}
-        if not _is_accepted(CACHE_SCOPE, accepted):
-            fields = without_scope(fields)
-        return structs.replace(native, fields=fields, betas=tuple(dict.fromkeys(flags)))
-
-
-def _is_accepted(flag: str, accepted: AcceptedFields) -> bool:
-    return accepted.betas is None or flag in accepted.betas
-
-
-def _flags_of_tools(native: NativeRequest) -> list[str]:
-    """The flags that Vertex wants for tools which Anthropic's API takes without a flag."""
-    if "tools" not in native.fields:
-        return []
-    types = {tool.type for tool in _tools.decode(native.fields["tools"]) if tool.type is not None}
-    return [flag for pattern, flag in VERTEX_TOOL_FLAGS.items() if any(fnmatchcase(name, pattern) for name in types)]
+        return cloud.fitted(native, accepted)

@@ -169,7 +169,11 @@ class BedrockProvider(Provider, Chat):
         """The answer, and the texts that no error about it may show."""
         url = f"{self._base_url}/model/{quote(target.model, safe='')}/{operation}"
         model = self._model(target.model)
-        body = converse_body(request, model) if native is None else invoke_body(request, native, model.traits)
+        body = (
+            converse_body(request, model)
+            if native is None
+            else invoke_body(request, native, model.traits, self._accepted)
+        )
         headers, hidden = await self._headers(url, body)
         answer = await self.upstream.send("POST", url, headers=headers, body=body, timeouts=target.timeouts)
         return answer, hidden

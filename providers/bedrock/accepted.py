@@ -10,14 +10,12 @@ from gateway import AcceptedFields
 
 from ..anthropic.accepted import CORE, TOOLS
 
-VERSION = "bedrock-2023-05-31"
-
 ACCEPTED = AcceptedFields(
     CORE | {"context_management"},
     frozenset({
-        "compact-2026-01-12", "computer-use-2025-01-24", "computer-use-2025-11-24", "context-1m-2025-08-07",
-        "context-management-2025-06-27", "fine-grained-tool-streaming-2025-05-14", "interleaved-thinking-2025-05-14",
-        "tool-examples-2025-10-29", "tool-search-tool-2025-10-19",
+        "advanced-tool-use-2025-11-20", "compact-2026-01-12", "computer-use-2025-01-24", "computer-use-2025-11-24",
+        "context-1m-2025-08-07", "context-management-2025-06-27", "fine-grained-tool-streaming-2025-05-14",
+        "interleaved-thinking-2025-05-14", "tool-examples-2025-10-29", "tool-search-tool-2025-10-19",
     }),
     TOOLS - {"web_search_*"},
 )  # fmt: skip

@@ -1,40 +1,34 @@
 """Messages requests for Claude models on Bedrock: InvokeModel takes the body of the dialect as it was sent.
 
 The model is in the address. The version and the beta flags, which are headers at Anthropic, are fields of the body. A
-stream has Anthropic's events, each as base64 in a frame. Sharp edge: a turn of the role `system` needs a flag that
-Bedrock does not have, so it becomes a part of the user's turn, as in translated requests.
+stream has Anthropic's events, each as base64 in a frame.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
 
-from gateway import ChatRequest, Event, NativeChunk, NativeRequest
+from gateway import AcceptedFields, ChatRequest, Event, NativeChunk, NativeRequest
 
 from .._shared.documents import decoded
-from ..anthropic.accepted import SYSTEM_TURNS
-from ..anthropic.models import ModelTraits
+from ..anthropic import cloud
+from ..anthropic.models import OLD_VERSION, ModelTraits
 from ..anthropic.native import flags_of, native_body
 from ..anthropic.native_events import NativeReader
-from .accepted import VERSION
 from .errors import raise_exception
 from .event_stream import Frame
 
 INVOKE, INVOKE_STREAM = "invoke", "invoke-with-response-stream"
 CLAUDE = "claude"  # whatever the name of the model: an ARN may hide it
-USER = Raw(b'"user"')
+#: Bedrock's names of the API's versions, where they differ.
+VERSIONS = {OLD_VERSION: "bedrock-2023-05-31"}
 METRICS = b'"amazon-bedrock-'  # members that Bedrock adds to an event
 
 _encoder = msgspec.json.Encoder()
-_turns = msgspec.json.Decoder(list[dict[str, Raw]])
-_blocks = msgspec.json.Decoder(list[Raw])
 _table = msgspec.json.Decoder(dict[str, Raw])
-_SYSTEM_ROLE = re.compile(rb'"role"\s*:\s*"system"')
 
 
 class _Part(Struct):
@@ -46,41 +40,13 @@ class _Part(Struct):
 _part = msgspec.json.Decoder(_Part)
 
 
-def invoke_body(request: ChatRequest, native: NativeRequest, traits: ModelTraits) -> bytes:
+def invoke_body(request: ChatRequest, native: NativeRequest, traits: ModelTraits, accepted: AcceptedFields) -> bytes:
     """The body of InvokeModel."""
-    body: dict[str, Any] = {"anthropic_version": VERSION, **native_body(request, native, CLAUDE, traits)}
-    if _SYSTEM_ROLE.search(bytes(body["messages"])):
-        body["messages"] = without_system_turns(body["messages"])
-    if flags := [flag for flag in flags_of(native) if flag != SYSTEM_TURNS]:
+    native = cloud.fitted(native, accepted)
+    body = native_body(request, native, CLAUDE, traits)
+    if flags := flags_of(native):
         body["anthropic_beta"] = flags
-    return _encoder.encode(body)
-
-
-def without_system_turns(messages: Raw) -> Raw:
-    """The messages with each turn of the system as a part of the user's turn beside it."""
-    turns: list[dict[str, Raw]] = []
-    for turn in _turns.decode(messages):
-        if bytes(turn.get("role", b"")) == b'"system"':
-            turn = {**turn, "role": USER}
-        if turns and _is_users(turns[-1]) and _is_users(turn):
-            turn = {**turn, "content": _joined(turns.pop(), turn)}
-        turns.append(turn)
-    return Raw(_encoder.encode(turns))
-
-
-def _is_users(turn: dict[str, Raw]) -> bool:
-    return bytes(turn.get("role", b"")) == bytes(USER)
-
-
-def _joined(*turns: dict[str, Raw]) -> Raw:
-    """The blocks of all turns."""
-    return Raw(_encoder.encode([block for turn in turns for block in _blocks_of(turn.get("content", Raw(b"[]")))]))
-
-
-def _blocks_of(content: Raw) -> list[Raw]:
-    if bytes(content).startswith(b"["):
-        return _blocks.decode(content)
-    return [Raw(b'{"type":"text","text":%b}' % bytes(content))]
+    return _encoder.encode({"anthropic_version": VERSIONS.get(traits.version, traits.version), **body})
 
 
 class NativeFrames:

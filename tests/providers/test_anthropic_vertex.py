@@ -130,7 +130,7 @@ async def test_flags_of_the_operator_are_sent_with_every_request() -> None:
 # System turns --------------------------------------------------------------------------------------------------------
 
 
-def test_system_turn_becomes_a_turn_of_the_user_behind_results_of_tools() -> None:
+def test_system_turn_becomes_a_part_of_the_users_behind_results_of_tools() -> None:
     turns = Raw(
         b'[{"role":"user","content":"a"},{"role":"system","content":"one"},'
         b'{"role":"assistant","content":[{"type":"tool_use"}]},{"role":"system","content":[{"type":"text"}]},'
@@ -138,9 +138,10 @@ def test_system_turn_becomes_a_turn_of_the_user_behind_results_of_tools() -> Non
         b'{"role":"assistant","content":"b"},{"role":"system","content":"two"}]'
     )
     assert bytes(without_system_turns(turns)) == (
-        b'[{"role":"user","content":"a"},{"role":"user","content":"one"},'
-        b'{"role":"assistant","content":[{"type":"tool_use"}]},{"role":"user","content":[{"type": "tool_result"}]},'
-        b'{"role":"user","content":[{"type":"text"}]},{"role":"assistant","content":"b"},{"role":"user","content":"two"}]'
+        b'[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"one"}]},'
+        b'{"role":"assistant","content":[{"type":"tool_use"}]},'
+        b'{"role":"user","content":[{"type": "tool_result"},{"type":"text"}]},'
+        b'{"role":"assistant","content":"b"},{"role":"user","content":"two"}]'
     )
 
 

@@ -182,7 +182,8 @@ async def test_system_turn_is_sent_as_the_users(client: Client, upstream: FakeUp
     turns = [*HI, {"role": "system", "content": "Be brief."}]
     response, answer = await post(client, messages=turns)
     assert response.status == 200, answer
-    assert upstream.seen[0].json["messages"] == [*HI, {"role": "user", "content": "Be brief."}]
+    texts = [{"type": "text", "text": "Hi there"}, {"type": "text", "text": "Be brief."}]
+    assert upstream.seen[0].json["messages"] == [{"role": "user", "content": texts}]
     assert "anthropic-beta" not in upstream.seen[0].headers
     assert dropped(response) == {"mid-conversation-system-2026-04-07"}
 

@@ -261,7 +261,7 @@ async def test_refusal_of_bedrock_is_told(client: Client, upstream: FakeUpstream
             [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
              {"role": "system", "content": [{"type": "text", "text": "s"}]}, {"role": "user", "content": [TEXT]}],
             [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
-             {"role": "user", "content": [{"type": "text", "text": "s"}, TEXT]}],
+             {"role": "user", "content": [TEXT, {"type": "text", "text": "s"}]}],
         ),
     ],
 )  # fmt: skip
@@ -306,6 +306,24 @@ async def test_flag_that_a_field_needs_is_added_to_the_body(client: Client, upst
     client.headers.pop("anthropic-beta")
     await post(client, context_management={"edits": []})
     assert upstream.seen[0].json["anthropic_beta"] == ["context-management-2025-06-27"]
+
+
+async def test_flag_of_a_tool_is_added_and_another_name_of_one_is_translated(
+    client: Client, upstream: FakeUpstream
+) -> None:
+    client.headers["anthropic-beta"] = "advanced-tool-use-2025-11-20"
+    response, _ = await post(client, tools=[{"type": "memory_20250818", "name": "memory"}])
+    flags = ["tool-search-tool-2025-10-19", "context-management-2025-06-27"]
+    assert upstream.seen[0].json["anthropic_beta"] == flags
+    assert "x-gateway-dropped-params" not in response.headers
+
+
+async def test_scope_of_a_cache_point_is_left_out(client: Client, upstream: FakeUpstream) -> None:
+    client.headers["anthropic-beta"] = "prompt-caching-scope-2026-01-05"
+    scoped = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral", "scope": "global"}}
+    response, _ = await post(client, system=[scoped])
+    assert upstream.seen[0].json["system"] == [{**scoped, "cache_control": {"type": "ephemeral"}}]
+    assert response.headers["x-gateway-dropped-params"] == "prompt-caching-scope-2026-01-05"
 
 
 async def test_tools_that_only_anthropic_runs_are_left_out(client: Client, upstream: FakeUpstream) -> None:
