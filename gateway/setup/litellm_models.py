@@ -159,12 +159,18 @@ def _upstream(vendor: str, model: str) -> str:
     return model
 
 
+def _plugin(vendor: str, deployment: Deployment) -> str:
+    """Vertex AI has Claude, too, in Anthropic's dialect."""
+    is_claude = vendor == "vertex_ai" and "claude" in str(deployment.params["model"])
+    return "anthropic" if is_claude else PLUGINS[vendor]
+
+
 def _provider_options(vendor: str, deployment: Deployment, number: int, target: Target) -> dict[str, Any] | None:
     """The settings of the provider; None if there is no plugin for the vendor."""
     params = deployment.params
     options: dict[str, Any]
     if vendor in PLUGINS:
-        options = {"plugin": PLUGINS[vendor]}
+        options = {"plugin": _plugin(vendor, deployment)}
     elif vendor in PRESETS:
         options = {"plugin": "openai", "preset": PRESETS[vendor]}
     elif vendor in ADDRESSES:

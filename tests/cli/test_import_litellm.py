@@ -116,6 +116,24 @@ def test_converted_file_is_a_configuration(converted: Any, tmp_path: Path, monke
     assert set(settings.models) == {"gpt-4o", "claude", "house", "embed", "private"}
 
 
+def test_claude_on_vertex_is_served_by_the_plugin_of_its_dialect(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        """
+model_list:
+  - model_name: claude
+    litellm_params: {model: vertex_ai/claude-sonnet-4-5@20250929, vertex_project: p, vertex_location: global}
+  - model_name: gemini
+    litellm_params: {model: vertex_ai/gemini-2.5-pro, vertex_project: p, vertex_location: global}
+"""
+    )
+    document = tomllib.loads(terminal.json("import", "litellm", str(tmp_path / "config.yaml"))["toml"])
+    plugins = {name: document["providers"][model["provider"]]["plugin"] for name, model in document["models"].items()}
+    assert plugins == {"claude": "anthropic", "gemini": "gemini"}
+    claude = document["models"]["claude"]
+    assert claude["model"] == "claude-sonnet-4-5@20250929"
+    assert document["providers"][claude["provider"]] == {"plugin": "anthropic", "project": "p", "location": "global"}
+
+
 def test_file_that_is_none_and_a_missing_package_are_refused(
     terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
