@@ -54,7 +54,7 @@ def _sections_of_server(offered: Iterable[Offer]) -> list[Section]:
 
 
 def _model(provider: str, name: str, model: Model) -> Section:
-    values: dict[str, Any] = {"provider": provider}
+    values: dict[str, Any] = {"provider": provider, **({"model": model.upstream} if model.upstream else {})}
     if model.endpoint != "chat":
         values["endpoints"] = [model.endpoint]
     if model.context_window is not None:

@@ -16,6 +16,7 @@ class Model(Struct, frozen=True):
     price: str = ""  # the name of the public price; empty: the model is free
     endpoint: ModelEndpoint = "chat"
     context_window: int | None = None  # tokens; None where it is not known
+    upstream: str = ""  # what the provider calls it, where that is another name
 
 
 class Vendor(Struct, frozen=True):

@@ -17,6 +17,7 @@ from gateway.errors import GatewayError
 from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Upstream
 from gateway.setup.known_providers import Model, ModelEndpoint, Server
+from gateway.setup.served_windows import served_windows
 
 TIMEOUTS = Timeouts(connect=1.0, first_byte=2.0, idle=2.0, total=3.0)
 MOST_MODELS = 50
@@ -30,6 +31,8 @@ _EMBEDDINGS = re.compile(
     r"embed|(?:^|[/_-])(?:bge|gte|gtr|e5|minilm|all-minilm|all-mpnet|paraphrase)(?![a-z])", re.IGNORECASE
 )
 _RERANKER = re.compile(r"rerank", re.IGNORECASE)
+# The path of a file, perhaps of the first of several parts, as llama.cpp names a model; or that of a folder.
+_PATH = re.compile(r"(?:.*[/\\])?([^/\\]+?)(?:-\d{5}-of-\d{5})?\.gguf|/(?:.*/)?([^/]+)/?", re.IGNORECASE)
 
 
 class LocalModels(Struct, frozen=True):
@@ -46,24 +49,31 @@ async def local_models(client: Upstream, server: Server, host: str) -> LocalMode
     """
     base = f"http://{host}:{server.port}"
     try:
-        listed = (await _json(client, "GET", f"{base}/v1/models"))["data"][:MOST_MODELS]
-        names = [entry["id"] for entry in listed]
-        owner = str(listed[0].get("owned_by", "")) if listed else ""
-        windows = [_window_in_list(entry) for entry in listed]
+        entries = (await _json(client, "GET", f"{base}/v1/models"))["data"][:MOST_MODELS]
+        names = [entry["id"] for entry in entries]
+        owner = str(entries[0].get("owned_by", "")) if entries else ""
     except _FAILURES:
         return None
     if not all(isinstance(name, str) and name.isprintable() and 0 < len(name) <= 200 for name in names):
         return None
-    kind = _OWNERS.get(owner, server.name)
-    if kind == "ollama":
-        return LocalModels(kind, await _ollama_models(client, base, names))
-    return LocalModels(
-        kind,
-        {
-            name: Model(endpoint=endpoint_by_name(name), context_window=window)
-            for name, window in zip(names, windows, strict=True)
-        },
-    )
+    kind, asking = _OWNERS.get(owner, server.name), _Asking(client, base)
+    endpoints, windows = await asyncio.gather(_endpoints(kind, names, asking), served_windows(kind, entries, asking))
+    models = {}
+    for name, endpoint, window in zip(names, endpoints, windows, strict=True):
+        public = _public_name(name, names)
+        models[public] = Model(endpoint=endpoint, context_window=window, upstream=name if public != name else "")
+    return LocalModels(kind, models)
+
+
+def _public_name(name: str, names: Sequence[str]) -> str:
+    """The name for callers: that of a file has neither its folder nor its ending, unless another model has it then."""
+    short = _without_path(name)
+    return short if sum(_without_path(one) == short for one in names) == 1 else name
+
+
+def _without_path(name: str) -> str:
+    found = _PATH.fullmatch(name)
+    return name if found is None else found[1] or found[2]
 
 
 def endpoint_by_name(name: str) -> ModelEndpoint:
@@ -80,40 +90,41 @@ async def _json(client: Upstream, method: str, url: str, body: bytes | None = No
         return msgspec.json.decode(await answer.read(limit=MOST_BYTES))
 
 
-async def _ollama_models(client: Upstream, base: str, names: list[str]) -> dict[str, Model]:
-    """The models as Ollama describes them; one that it does not describe in time is judged by its name."""
-    deadline = asyncio.get_running_loop().time() + SHOWN_WITHIN
-    turns = asyncio.Semaphore(MOST_AT_ONCE)
+class _Asking:
+    """Asks a server what it says of its models: a few questions at once, within `SHOWN_WITHIN` seconds."""
 
-    async def described(name: str) -> Model:
+    def __init__(self, client: Upstream, base: str) -> None:
+        self._client, self._base = client, base
+        self._deadline = asyncio.get_running_loop().time() + SHOWN_WITHIN
+        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+        self._answers: dict[tuple[str, bytes], asyncio.Task[Any]] = {}  # each question is asked once
+
+    async def __call__(self, path: str, document: Mapping[str, Any] | None = None) -> Any:
+        """The JSON of an answer; None if there is none in time."""
+        body = b"" if document is None else msgspec.json.encode(document)
+        if (path, body) not in self._answers:
+            self._answers[path, body] = asyncio.ensure_future(self._ask(path, body))
+        return await self._answers[path, body]
+
+    async def _ask(self, path: str, body: bytes) -> Any:
         try:
-            async with asyncio.timeout_at(deadline), turns:
-                shown = await _json(client, "POST", f"{base}/api/show", msgspec.json.encode({"model": name}))
-            return _shown_model(name, shown)
+            async with asyncio.timeout_at(self._deadline), self._turns:
+                return await _json(self._client, "POST" if body else "GET", self._base + path, body or None)
         except (*_FAILURES, TimeoutError):
-            return Model(endpoint=endpoint_by_name(name))
-
-    return dict(zip(names, await asyncio.gather(*map(described, names)), strict=True))
+            return None
 
 
-def _shown_model(name: str, shown: Mapping[str, Any]) -> Model:
-    """The model of an answer of /api/show; an old Ollama has no `capabilities` there."""
-    able = shown.get("capabilities")
-    endpoint = endpoint_by_name(name) if not isinstance(able, list) or not able else _endpoint_of(able)
-    info = shown.get("model_info") or {}
-    windows = [value for key, value in info.items() if key.endswith(".context_length")]
-    return Model(endpoint=endpoint, context_window=_tokens(windows[0]) if windows else None)
+async def _endpoints(kind: str, names: Sequence[str], ask: _Asking) -> list[ModelEndpoint]:
+    """As Ollama describes its models; a model that is not described is judged by its name."""
+    if kind != "ollama":
+        return list(map(endpoint_by_name, names))
+    described = await asyncio.gather(*(ask("/api/show", {"model": name}) for name in names))
+    return [_shown_endpoint(name, shown) for name, shown in zip(names, described, strict=True)]
 
 
-def _endpoint_of(able: Sequence[Any]) -> ModelEndpoint:
+def _shown_endpoint(name: str, shown: Any) -> ModelEndpoint:
+    """The endpoint in an answer of /api/show; an old Ollama has no `capabilities` there."""
+    able = shown.get("capabilities") if isinstance(shown, dict) else None
+    if not isinstance(able, list) or not able:
+        return endpoint_by_name(name)
     return "embeddings" if "embedding" in able and "completion" not in able else "chat"
-
-
-def _window_in_list(entry: Mapping[str, Any]) -> int | None:
-    """The context window in a list of models: vLLM's, or the one that llama.cpp's model was trained with."""
-    meta = entry.get("meta")
-    return _tokens(entry.get("max_model_len")) or _tokens(meta.get("n_ctx_train") if isinstance(meta, dict) else None)
-
-
-def _tokens(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31 else None

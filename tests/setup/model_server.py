@@ -11,10 +11,11 @@ from typing import Any
 
 
 class ModelServer:
-    """What it says: the answer to `GET /v1/models`, and those of Ollama to `POST /api/show` by model."""
+    """What it says to `GET /v1/models`, of each model to Ollama's `POST /api/show`, and to other paths."""
 
     def __init__(self, listed: Any = None, shown: dict[str, Any] | None = None) -> None:
         self.listed = listed
+        self.told: dict[str, Any] = {}  # by path
         self.shown = shown or {}
         self.port = 0
 
@@ -30,7 +31,8 @@ def serving(model_server: ModelServer) -> Iterator[ModelServer]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(model_server.listed if self.path == "/v1/models" else None)
+            listed = model_server.listed if self.path == "/v1/models" else None
+            self._answer(model_server.told.get(self.path, listed))
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
