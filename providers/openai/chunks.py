@@ -38,6 +38,7 @@ from .._shared.failed_finish import check_finish
 from .._shared.fitting import fitted_value
 from .._shared.whole_stream import chunk_of
 from .call_numbers import CallNumbers
+from .logprobs import standard_logprobs
 from .repair import keep_surrogates_in_texts, repaired
 from .unnamed_errors import raise_unnamed_error
 
@@ -245,6 +246,8 @@ class ChunkReader:
                 calls = self._calls[part.index] = CallNumbers()
             delta.tool_calls = calls.numbered(delta.tool_calls) or UNSET
         _drop_nulls(delta)
+        if part.logprobs is not None:
+            part.logprobs = standard_logprobs(part.logprobs)
         if part.finish_reason is not None:
             self._read_finish(part)
         elif self._ended and delta.continues:  # the finish before was none: some servers send one after every chunk
@@ -296,6 +299,8 @@ def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:
         if message.reasoning is not UNSET or message.thinking is not UNSET:
             _merge_reasoning(message)
         _drop_nulls(message)
+        if choice.logprobs is not None:
+            choice.logprobs = standard_logprobs(choice.logprobs)
         if choice.finish_reason != "stop":
             choice.finish_reason = read_finish(choice.finish_reason or "")
     return answer

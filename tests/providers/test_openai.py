@@ -263,6 +263,27 @@ async def test_unknown_keys_and_nulls_are_dropped() -> None:
         assert name not in text
 
 
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_logprobs_have_the_members_of_the_standard_only(streamed: bool) -> None:
+    """llama.cpp gives the `id` of each token."""
+    right = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105]}
+    given = {"id": 7, **right, "top_logprobs": [{"id": 7, **right}, {"id": 8, "token": "Yo", "logprob": -1.5}, None]}
+    logprobs = {"content": [given], "tokens": 1}
+    if streamed:
+        found = (await chunks_of(part({"content": "Hi"}, logprobs=logprobs), STOP))[0].choices[0].logprobs
+    else:
+        document = whole({"role": "assistant", "content": "Hi"})
+        document["choices"][0]["logprobs"] = logprobs
+        found = (await answer_to(document)).choices[0].logprobs
+    assert found == {"content": [{**right, "top_logprobs": [right, {"token": "Yo", "logprob": -1.5}]}]}
+
+
+@pytest.mark.parametrize("logprobs", [{"content": None}, {"content": "x"}, {"tokens": ["Hi"]}, {}])
+async def test_logprobs_of_another_form_are_passed_on_unchanged(logprobs: dict[str, Any]) -> None:
+    chunks = await chunks_of(part({"content": "Hi"}, logprobs=logprobs), STOP)
+    assert chunks[0].choices[0].logprobs == logprobs
+
+
 async def test_logprobs_are_passed_on_unchanged() -> None:
     logprobs = {"content": [{"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}], "refusal": None}
     chunks = await chunks_of(part({"content": "Hi"}, logprobs=logprobs), STOP)
