@@ -33,6 +33,9 @@ ECHOED: Mapping[str, bytes] = {
     "top_p": b"null",
     "truncation": b'"disabled"',
 }
+NULLS: Mapping[str, bytes] = {"error": b"null", "incomplete_details": b"null"}
+#: Members of each response that an upstream may leave out, as llama.cpp does.
+REQUIRED = frozenset({"object", "created_at", *NULLS, *ECHOED})
 ECHOED_IF_SENT = ("prompt_cache_key", "safety_identifier", "top_logprobs", "user")
 #: The error codes of the dialect, by the HTTP status that the error would have had.
 CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
@@ -42,7 +45,7 @@ REASONS = {"length": "max_output_tokens", "content_filter": "content_filter"}
 class ResponseDocument:
     """Writes the response object of one answer in its states."""
 
-    __slots__ = ("_after", "_before", "_form", "asked_limit", "id", "model", "suffix")
+    __slots__ = ("_after", "_before", "_fields", "_form", "asked_limit", "id", "model", "suffix")
 
     def __init__(self, form: AnswerForm, request: ChatRequest) -> None:
         self.id = answer_id("resp_", form.id)
@@ -50,10 +53,17 @@ class ResponseDocument:
         self._form = form
         self._before = b'{"id":%b,"object":"response","created_at":%d' % (_encode(self.id), form.created)
         native = request.native
-        fields = native.fields if isinstance(native, NativeRequest) else {}
+        fields = self._fields = native.fields if isinstance(native, NativeRequest) else {}
         self.model = Raw(_encode(form.model))
         self.asked_limit = fields.get("max_output_tokens", Raw(b"null"))
         self._after = b',"model":%b,%b' % (bytes(self.model), _echo(fields))
+
+    def whole(self, response: dict[str, Raw]) -> dict[str, Raw]:
+        """An upstream's response with the members that each response has, where the upstream left some out."""
+        if response.keys() >= REQUIRED:
+            return response
+        known = {"object": b'"response"', "created_at": b"%d" % self._form.created, **NULLS, **_echoed(self._fields)}
+        return {name: Raw(value) for name, value in known.items()} | response
 
     def write(
         self,
@@ -103,11 +113,15 @@ def error_object(error: GatewayError) -> bytes:
     return _encode({"code": CODES.get(error.status, "server_error"), "message": error.message})
 
 
+def _echoed(fields: Mapping[str, Raw]) -> dict[str, bytes]:
+    """The fields of the request that a response repeats."""
+    values = {name: _given(name, fields.get(name), default) for name, default in ECHOED.items()}
+    return values | {name: bytes(fields[name]) for name in ECHOED_IF_SENT if name in fields}
+
+
 def _echo(fields: Mapping[str, Raw]) -> bytes:
     """The fields of the request, as members of an object."""
-    values = [(name, _given(name, fields.get(name), default)) for name, default in ECHOED.items()]
-    values += [(name, bytes(fields[name])) for name in ECHOED_IF_SENT if name in fields]
-    members = [b'"%b":%b' % (name.encode(), value) for name, value in values]
+    members = [b'"%b":%b' % (name.encode(), value) for name, value in _echoed(fields).items()]
     return b'%b,"background":false,"previous_response_id":null,"store":false' % b",".join(members)
 
 

@@ -66,7 +66,7 @@ class NativeEvents:
 
 def with_our_values(response: Raw | bytes, document: ResponseDocument, usage: CompletionUsage | None) -> bytes:
     """The upstream's response with our id, model, limit and usage."""
-    fields = _fields(bytes(response))
+    fields = document.whole(_fields(bytes(response)))
     fields["id"], fields["model"] = Raw(_encode(document.id)), document.model
     fields["max_output_tokens"], fields["store"] = document.asked_limit, Raw(b"false")
     fields["usage"] = Raw(b"null" if usage is None else usage_object(usage))

@@ -143,12 +143,40 @@ async def test_request_is_forwarded_with_our_model_and_nothing_stored(client: Cl
     assert upstream.seen[0].json == {
         "model": "upstream-m1", "input": items, "tools": TOOLS[:4], "tool_choice": "auto",
         "include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto", "effort": "low"}, "store": False,
-        "max_output_tokens": 100, "metadata": {"a": "b"}, "prompt_cache_key": "k",
+        "max_output_tokens": 100, "max_tool_calls": 10, "metadata": {"a": "b"}, "prompt_cache_key": "k",
     }  # fmt: skip
     assert got.headers["x-gateway-dropped-params"] == "unknown_field,client_metadata,tools[file_search]"
     assert body["id"].startswith("resp_0")
     assert (body["model"], body["store"], body["output"], body["future_field"]) == ("m1", False, [MESSAGE], {"a": [1]})
     assert body["usage"] == USAGE
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_members_that_an_upstream_leaves_out_are_added(
+    client: Client, upstream: FakeUpstream, streams: bool
+) -> None:
+    """llama.cpp writes a few of them only, and clients read what the standard demands."""
+    few = {"id": "resp_1", "status": "completed", "model": "x", "output": [MESSAGE], "usage": USAGE}
+    sent = {"temperature": 0.5, "metadata": {"a": "b"}, "instructions": "Be brief."}
+    if streams:
+        begun = {**few, "status": "in_progress", "output": [], "usage": None}
+        states = [("response.created", begun), ("response.completed", few)]
+        events = [
+            {"type": name, "sequence_number": number, "response": document}
+            for number, (name, document) in enumerate(states)
+        ]
+        upstream.enqueue(streamed(events))
+        _, text, _ = await stream(client, **sent)
+        found = [json.loads(line[6:])["response"] for line in text.split("\n") if line.startswith("data: ")]
+    else:
+        upstream.enqueue(Reply.json(few))
+        async with client.request("POST", PATH, json={"model": "m1", "input": "Hi", **sent}) as got:
+            found = [await got.json()]
+    for one in found:
+        assert one.items() >= {"object": "response", "error": None, "incomplete_details": None}.items()
+        assert one.items() >= {**sent, "tools": [], "tool_choice": "auto", "parallel_tool_calls": True}.items()
+        assert one["created_at"] > 0
+    assert found[-1]["output"] == [MESSAGE]
 
 
 async def test_events_are_passed_on_with_our_id_and_model(client: Client, upstream: FakeUpstream) -> None:
