@@ -7,6 +7,7 @@
         proxy.black_hole = True                         # takes connections and bytes, passes on none
         proxy.lose_replies = True                       # requests arrive, answers do not
         proxy.deafen = 0.14                             # the share of pieces of answers that are lost
+        proxy.deafen_each = 15_000                      # bytes of answers between two losses, in the mean
         proxy.cut_after = 1000                          # bytes of answers, then both sides are reset
         proxy.drop()                                    # reset every connection now
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 from pathlib import Path
 from types import TracebackType
@@ -48,6 +50,7 @@ class ChaosProxy:
         self.port = 0
         self.delay = 0.0
         self.deafen = 0.0
+        self.deafen_each = 0  # unlike `deafen`, it does not depend on how a busy machine cuts the answers into pieces
         self.deafened = 0  # connections
         self.random = random.Random(14)
         self.cut_after: int | None = None
@@ -56,6 +59,9 @@ class ChaosProxy:
         self._links: set[_Link] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
+
+    def _chance_of_loss(self, piece: bytes) -> float:
+        return 1 - math.exp(-len(piece) / self.deafen_each) if self.deafen_each else self.deafen
 
     @property
     def black_hole(self) -> bool:
@@ -133,7 +139,7 @@ class ChaosProxy:
             while piece := await reader.read(PIECE):
                 if answers and self.delay:
                     await asyncio.sleep(self.delay)
-                if answers and self.deafen and not link.deaf and self.random.random() < self.deafen:
+                if answers and not link.deaf and self.random.random() < self._chance_of_loss(piece):
                     link.deaf = True
                     self.deafened += 1
                 if self._black_hole or (answers and link.deaf) or (answers and self._lose_replies):
