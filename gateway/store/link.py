@@ -51,7 +51,7 @@ from gateway.store.transport import Transport
 MAX_STANDBY = 4  # attempts to replace a late connection at the same time
 MOST_LOSSES = 8  # of connections, each by the reply to the same command; then it fails
 SILENCE_WAIT = 0.03  # seconds that calls wait for a reconnect after a server replied to nothing
-
+CONNECT_TIMEOUT = 0.75  # seconds, for calls
 
 OnReconnect = Callable[[ServerIdentity, ServerIdentity], None]  # (before, now)
 
@@ -63,7 +63,6 @@ class RedisLink:
     address: RedisAddress
     _: KW_ONLY
     timeout: float = 0.25
-    connect_timeout: float = 0.75
     max_in_flight: int = 10_000
     locate: Callable[[], Awaitable[RedisAddress]] | None = None
     on_redirect: Redirect | None = None
@@ -87,6 +86,11 @@ class RedisLink:
     _reason: str = "not connected yet"
     _transport: Transport = field(default_factory=Transport)
     _pace: ReconnectPace = field(default_factory=ReconnectPace)
+
+    @property
+    def connect_timeout(self) -> float:
+        """Seconds of an attempt to connect: a command that is patient with replies is so here, too."""
+        return max(CONNECT_TIMEOUT, self.timeout / 4)
 
     @property
     def connected(self) -> bool:

@@ -8,6 +8,7 @@ import redis.exceptions
 from gateway.errors import StoreFate, StoreUnavailable
 from gateway.store import EmbeddedServer, Store, StoreSetupError
 from gateway.store.address import RedisAddress
+from tests.chaos.proxy import ChaosProxy
 from tests.polling import at_once, until
 
 
@@ -29,6 +30,18 @@ async def test_a_url_with_database_reaches_both(redis_server):
         assert await store.client.get("five") == b"1"
         assert b" db=5 " in await store.link("").call("CLIENT", "INFO")
     finally:
+        await store.close()
+
+
+@pytest.mark.slow
+async def test_command_that_waits_long_for_replies_waits_longer_for_a_connection_too(redis_server):
+    async with ChaosProxy(redis_server) as proxy:
+        proxy.delay = 1.0
+        url = f"redis://127.0.0.1:{proxy.port}"
+        with pytest.raises(StoreUnavailable, match=r"unavailable"):
+            await Store.open(url, timeout=0.25)
+        store = await Store.open(url, timeout=30.0)
+        assert await store.link("").call("PING") == b"PONG"
         await store.close()
 
 
