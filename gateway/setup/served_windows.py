@@ -7,10 +7,11 @@ a length that only the model has is not taken.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
+
+from gateway.ledger.gather_all import gather_bounded
 
 #: Asks the server: the path, and a document for a POST. The JSON of the answer; None if there is none.
 Ask = Callable[[str, Mapping[str, Any] | None], Awaitable[Any]]
@@ -54,7 +55,7 @@ async def _of_ollama(entries: Sequence[Mapping[str, Any]], ask: Ask) -> Windows:
         written = _NUM_CTX.search(parameters) if isinstance(parameters, str) else None
         return _tokens(int(written[1][:10])) if written else None
 
-    return list(await asyncio.gather(*map(window, entries)))
+    return await gather_bounded(map(window, entries))
 
 
 def _member(value: Any, name: str) -> Any:

@@ -81,7 +81,7 @@ def test_init_leaves_an_existing_file_alone_unless_forced(tmp_path: Path) -> Non
 
 
 async def test_models_of_a_local_server_are_free_and_its_kind_is_what_it_says(server: ModelServer) -> None:
-    server.shown = {"llama3:8b": {"capabilities": ["completion"], "model_info": {"llama.context_length": 8192}}}
+    server.shown = {"llama3:8b": {"capabilities": ["completion"], "parameters": "num_ctx 8192"}}
     found = await find_providers({}, servers=[Server("vllm", "vLLM", server.port)])
     document = tomllib.loads(first_configuration(offers(found)))
     assert document["providers"]["ollama"]["preset"] == "ollama"

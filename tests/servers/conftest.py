@@ -10,7 +10,6 @@ import pytest
 from gateway.testing import RunningGateway, running_gateway
 
 from .llamacpp import LlamaServer, llama_server
-from .tiny_model import write_tiny_model
 
 CONFIG = """
 [providers.one]
@@ -90,6 +89,8 @@ price = {{ input = 1 }}
 @pytest.fixture(scope="session")
 def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of the model."""
+    from .tiny_model import write_tiny_model  # its packages are in the environment `servers` only
+
     path = tmp_path_factory.mktemp("models") / "tiny.gguf"
     write_tiny_model(path)
     return path

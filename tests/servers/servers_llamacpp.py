@@ -86,7 +86,8 @@ async def test_texts_and_counts_are_those_of_a_direct_call(
         got = dialect.read(answered.text, stream=stream)
         choice = theirs["choices"][0]
         assert got.text == choice["message"]["content"]
-        assert got.finish == dialect.words["length" if choice["finish_reason"] == "length" else "stop"]
+        is_cut = choice["finish_reason"] == "length" and (model, dialect.name) != ("over-responses", "responses")
+        assert got.finish == dialect.words["length" if is_cut else "stop"]  # llama.cpp's Responses API never says so
         usage = theirs["usage"]
         assert (got.tokens[0], got.tokens[2]) == (usage["prompt_tokens"], usage["completion_tokens"])
         assert "temperature" not in answered.headers.get("x-gateway-dropped-params", "")
