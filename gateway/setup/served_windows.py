@@ -17,7 +17,7 @@ from gateway.ledger.gather_all import gather_bounded
 Ask = Callable[[str, Mapping[str, Any] | None], Awaitable[Any]]
 Windows = list[int | None]
 
-_NUM_CTX = re.compile(r"^num_ctx\s+(\d+)\s*$", re.MULTILINE)
+_NUM_CTX = re.compile(r"(?:^|\n)num_ctx[ \t]+(\d+)")
 
 
 async def served_windows(kind: str, entries: Sequence[Mapping[str, Any]], ask: Ask) -> Windows:
