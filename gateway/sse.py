@@ -2,7 +2,8 @@
 
 `EventParser.feed` takes bytes as they arrive and returns the events they complete; `flush` returns the event that the
 end of the body completes. It accepts LF, CRLF and CR, comments, a BOM, `data:` with or without a space, and data over
-several lines. `FrameTemplate` extracts the texts of events that differ only in their text.
+several lines. `FrameTemplate` extracts the texts of events that differ only in their text; `around` and
+`texts_of_several` are for templates of dialects in which more varies.
 Sharp edge: events without data are dropped, though the standard dispatches some of them; no JSON dialect uses one.
 """
 
@@ -41,6 +42,12 @@ class Event(Struct, frozen=True, gc=False):
 
     data: bytes
     name: str = "message"
+
+
+def frame_of(event: Event) -> bytes:
+    """The event in its usual form; its data must hold no line end."""
+    frame = encode_data(event.data)
+    return frame if event.name == "message" else b"event: %b\n%b" % (event.name.encode(), frame)
 
 
 class EventParser:
@@ -194,18 +201,16 @@ class FrameTemplate:
     __slots__ = ("_after", "_before", "_between")
 
     def __init__(self, before: bytes, after: bytes) -> None:
-        self._before = b'data: %b"' % before
-        self._after = b'"%b\n\n' % after
+        """`before` and `after` are the bytes of the frame around the string, without its quotes."""
+        self._before = before + b'"'
+        self._after = b'"' + after
         self._between = self._after + self._before
 
     @classmethod
-    def of(cls, data: bytes, text: str, read: Callable[[bytes], str | None]) -> FrameTemplate | None:
+    def of(cls, event: Event, text: str, read: Callable[[bytes], str | None]) -> FrameTemplate | None:
         """The template of an event in which `read` finds `text`; None if the text is encoded in an unusual way."""
-        try:
-            before, _, after = data.partition(_encode(text))
-        except UnicodeEncodeError:  # a lone surrogate
-            return None
-        return cls(before, after) if read(before + _encode(_PROBE) + after) == _PROBE else None
+        parts = around(event, text, read)
+        return None if parts is None else cls(*parts)
 
     def texts(self, chunk: bytes) -> list[str] | None:
         """The texts of a chunk that contains only complete events of this template; otherwise None."""
@@ -219,3 +224,36 @@ class FrameTemplate:
             return [_decode_text(b'"%b"' % text) for text in quoted[1:-1].split(self._between)]
         except (msgspec.MsgspecError, ValueError):
             return None
+
+
+def around(event: Event, text: str, read: Callable[[bytes], str | None]) -> tuple[bytes, bytes] | None:
+    """The bytes of an event's frame before and after the string in which `read` finds `text`.
+
+    None if there are several lines, or if the text is encoded in an unusual way.
+    """
+    if b"\n" in event.data:
+        return None
+    try:
+        before, _, after = event.data.partition(_encode(text))
+    except UnicodeEncodeError:  # a lone surrogate
+        return None
+    if read(before + _encode(_PROBE) + after) != _PROBE:
+        return None
+    return frame_of(Event(b"", event.name))[:-2] + before, after + b"\n\n"
+
+
+def texts_of_several(chunk: bytes, texts: Callable[[bytes], list[str] | None]) -> list[str] | None:
+    """The texts of a chunk with several complete events, in each of which `texts` finds some; otherwise None.
+
+    `texts` gets each event with the empty line that ends it.
+    """
+    *frames, rest = chunk.split(b"\n\n")
+    if rest or len(frames) < 2:
+        return None
+    found: list[str] = []
+    for frame in frames:
+        more = texts(frame + b"\n\n")
+        if more is None:
+            return None
+        found += more
+    return found

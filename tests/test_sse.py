@@ -119,7 +119,7 @@ def shaped(*tokens: bytes) -> bytes:
 
 
 def mould() -> FrameTemplate:
-    made = FrameTemplate.of(BEFORE + b'"Hi"' + AFTER, "Hi", content_of)
+    made = FrameTemplate.of(Event(BEFORE + b'"Hi"' + AFTER), "Hi", content_of)
     assert made is not None
     return made
 
@@ -177,7 +177,7 @@ def test_template_reads_the_same_texts_as_parser_and_decoder(inner: list[bytes])
 )
 def test_no_template_is_created_if_the_position_of_the_text_is_ambiguous(data: bytes) -> None:
     assert content_of(data) == "Hi"
-    assert FrameTemplate.of(data, "Hi", content_of) is None
+    assert FrameTemplate.of(Event(data), "Hi", content_of) is None
 
 
 def test_parser_reports_whether_the_next_byte_begins_an_event() -> None:

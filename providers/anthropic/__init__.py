@@ -24,7 +24,7 @@ target.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import cache, partial
 from typing import ClassVar, Literal
 
@@ -38,9 +38,11 @@ from gateway import (
     ChatChunk,
     ChatCompletion,
     ChatRequest,
+    LanedStream,
     Provider,
     Secret,
     Target,
+    TextLane,
     Upstream,
     hookimpl,
 )
@@ -51,11 +53,12 @@ from .._shared.accepts import Accepts, accepted_with
 from .._shared.chat_parts import CHAT_FIELDS
 from .._shared.google_credentials import VertexToken, vertex_token
 from .._shared.http_provider import HttpOptions, HttpProvider
+from .._shared.passing_texts import PassingTexts
 from .._shared.vertex_address import is_vertex, vertex_host
 from .._shared.whole_stream import chunks_of, folded, is_event_stream
 from .accepted import CHAT_SAMPLING, accepted_by_model
 from .answer import read_completion
-from .events import EventReader
+from .events import EventReader, text_template
 from .models import ModelFlags, traits_of
 from .native import flags_of, joined, native_body, native_of
 from .native_events import NativeReader, read_native_completion
@@ -150,22 +153,25 @@ class AnthropicProvider(HttpProvider, Chat):
             return await folded(chunks_of(body, EventReader(self.hidden)))
         return read_completion(body, self.hidden)
 
-    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+    def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The chunks of one event stream, from the first that says something."""
+        lane = TextLane()
+        return LanedStream(self._chunks(request, target, lane), lane)
+
+    async def _chunks(self, request: ChatRequest, target: Target, lane: TextLane) -> AsyncGenerator[ChatChunk]:
         async with await self._send(request, target, stream=True) as answer:
             if answer.headers.get("Content-Type", "").startswith("application/json"):
                 # An error, or a server that does not stream.
                 yield EventReader(self.hidden).read_whole(await answer.read())
                 return
             reader = NativeReader(self.hidden) if native_of(request) is not None else EventReader(self.hidden)
-            while events := await answer.read_events():
+            read = reader.read if isinstance(reader, NativeReader) else reader.chunks
+            passing = PassingTexts(lane, text_template)
+            while events := await answer.read_events(passing.past):
                 for event in events:
-                    found = reader.read(event)
-                    if isinstance(found, list):
-                        for chunk in found:
-                            yield chunk
-                    elif found is not None:
-                        yield found
+                    for chunk in read(event):
+                        passing.cast(event, chunk)
+                        yield chunk
                 if reader.complete:
                     answer.release()
                     return

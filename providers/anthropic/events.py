@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct
 from gateway import ChatChunk, ChunkChoice, Delta, Event, FunctionCall, ToolCallDelta
 from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.upstream_errors import error_of_document
-from gateway.sse import DONE_DATA
+from gateway.sse import DONE_DATA, FrameTemplate
 
 from .._shared.documents import UNREADABLE, decoded, json_object, raise_error_event
 from .._shared.whole_stream import chunk_of
@@ -58,6 +58,17 @@ class WireEvent(Struct):
     error: Any = None
 
 
+class _Text(Struct, frozen=True):
+    type: str = ""
+    text: str = ""
+
+
+class _TextEvent(Struct):
+    type: str = ""
+    delta: _Text = _Text()
+
+
+_text_decoder = msgspec.json.Decoder(_TextEvent)
 _event_decoder = msgspec.json.Decoder(WireEvent)
 
 
@@ -82,6 +93,11 @@ class EventReader:
         self.usage: dict[str, Any] = {}  # the counts so far, as the upstream names them
         self._finished = False
         self._counted = False  # the first counts were passed on
+
+    def chunks(self, event: Event) -> list[ChatChunk]:
+        """`read` as a list."""
+        chunk = self.read(event)
+        return [] if chunk is None else [chunk]
 
     def read(self, event: Event) -> ChatChunk | None:
         """The chunk in `event`; None for one that says nothing to a caller."""
@@ -222,3 +238,16 @@ class EventReader:
             if chunk.usage is UNSET:
                 chunk.usage = read_usage(self.usage) or UNSET
         return chunk
+
+
+def text_template(event: Event, text: str) -> FrameTemplate | None:
+    """The template of an event with this text: of its block, since the index of the block is in it."""
+    return FrameTemplate.of(event, text, _read_text)
+
+
+def _read_text(data: bytes) -> str | None:
+    try:
+        wire = _text_decoder.decode(data)
+    except UNREADABLE:
+        return None
+    return wire.delta.text if (wire.type, wire.delta.type) == ("content_block_delta", "text_delta") else None

@@ -40,6 +40,7 @@ from gateway import (
     ImageRequest,
     Images,
     ImageUsage,
+    LanedStream,
     Provider,
     Secret,
     SecretHeaders,
@@ -47,6 +48,7 @@ from gateway import (
     SpeechChunk,
     SpeechRequest,
     Target,
+    TextLane,
     Transcript,
     TranscriptEvent,
     Transcription,
@@ -69,6 +71,7 @@ from .model_flags import ModelFlags, flags_of
 from .native import NativeFrames, accepted_fields, native_body, native_completion, native_of
 from .parallel import in_parallel
 from .request import chat_body
+from .texts import PassingFrames
 from .usage import image_usage
 from .wire import Blob, WireAnswer, read_answer, read_whole
 
@@ -170,19 +173,25 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         completion = read_completion(body, self._hidden, audio_format=audio_format, model=target.model)
         return completion if native_of(request) is None else native_completion(completion, body)
 
-    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+    def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The chunks of one event stream; usage comes with its frames."""
+        lane = TextLane()
+        return LanedStream(self._chunks(request, target, lane), lane)
+
+    async def _chunks(self, request: ChatRequest, target: Target, lane: TextLane) -> AsyncGenerator[ChatChunk]:
         async with await self._send(target, STREAM, self._chat_body(request, target)) as answer:
             await raise_for_status(answer, self._hidden)
             reader = FrameReader(self._hidden, model=target.model)
-            read = reader.read if native_of(request) is None else NativeFrames(reader).read
+            frames = reader if native_of(request) is None else NativeFrames(reader)
             if _is_json(answer):
                 for chunk in reader.read_document(await answer.read()):  # an error, or a server that does not stream
                     yield chunk
             else:
-                while events := await answer.read_events():
-                    for event in events:
-                        for chunk in read(event):
+                passing = PassingFrames(lane)
+                while events := await answer.read_events(passing.past):
+                    for event in (one for arrived in events for one in passing.events(arrived)):
+                        for chunk in frames.read(event):
+                            passing.cast(event, chunk)
                             yield chunk
             if not reader.finished:
                 raise UpstreamTruncated()

@@ -24,8 +24,9 @@ from gateway.errors import UpstreamTruncated
 from gateway.schemas.native_request import RESPONSES, NativeRequest
 from gateway.sse import DONE_DATA
 
+from .._shared.passing_texts import PassingTexts
 from .._shared.whole_stream import events_of, folded, is_event_stream
-from .chunks import ChunkReader, read_completion
+from .chunks import ChunkReader, read_completion, text_template
 from .request import chat_body
 from .responses import read_response, read_responses, responses_body
 from .responses_fields import OPENAI, Support, accepted_by
@@ -70,18 +71,18 @@ class OpenAIChat(OpenAIServer, Chat):
 
     def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The chunks of one event stream; usage is always asked for."""
-        if request.native is not None and self._is_native(request.native):
-            return self._native_events(request, target)
         lane = TextLane()
+        if request.native is not None and self._is_native(request.native):
+            return LanedStream(self._native_events(request, target, lane), lane)
         return LanedStream(self._chunks(request, target, lane), lane)
 
     async def _chunks(self, request: ChatRequest, target: Target, lane: TextLane) -> AsyncGenerator[ChatChunk]:
         async with await self._send(request, target, stream=True) as answer:
-            reader = ChunkReader(self.hidden, lane)
+            reader, passing = ChunkReader(self.hidden), PassingTexts(lane, text_template)
             if answer.headers.get("Content-Type", "").startswith("application/json"):
                 yield reader.read_whole(await answer.read())  # an error, or a server that does not stream
                 return
-            while events := await answer.read_events(reader.goes_past):
+            while events := await answer.read_events(passing.past):
                 for event in events:
                     if event.data == DONE_DATA:
                         answer.release()
@@ -90,6 +91,7 @@ class OpenAIChat(OpenAIServer, Chat):
                         return
                     chunk = reader.read(event)
                     if chunk is not None:
+                        passing.cast(event, chunk)
                         yield chunk
                 del events, event, chunk  # nothing is kept while the upstream is silent
             if self._needs_done or not reader.finished:
@@ -98,10 +100,10 @@ class OpenAIChat(OpenAIServer, Chat):
             if (last := reader.end()) is not None:
                 yield last
 
-    async def _native_events(self, request: ChatRequest, target: Target) -> AsyncGenerator[ChatChunk]:
+    async def _native_events(self, request: ChatRequest, target: Target, lane: TextLane) -> AsyncGenerator[ChatChunk]:
         body = responses_body(request, target, stream=True)
         answer = await self.post("/responses", body, target)
-        async for chunk in read_responses(answer, self.hidden):
+        async for chunk in read_responses(answer, self.hidden, lane):
             yield chunk
 
     def _is_native(self, native: NativeRequest) -> bool:

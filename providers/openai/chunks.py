@@ -24,14 +24,13 @@ from gateway import (
     CompletionUsage,
     Delta,
     Event,
-    TextLane,
     completion_usage,
 )
 from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverloaded
 from gateway.plugins.upstream_errors import error_of_document
 from gateway.schemas.answer_surrogates import WaitingSurrogates
 from gateway.schemas.chat_response import FINISH_REASONS as WIRE_REASONS
-from gateway.sse import FrameTemplate, encode_data
+from gateway.sse import FrameTemplate
 
 from .._shared.documents import UNREADABLE, raise_error_event
 from .._shared.failed_finish import check_finish
@@ -62,9 +61,6 @@ FINISH_REASONS = {
 }
 FAILED_REASONS: dict[str, type[UpstreamError]] = {"insufficient_system_resource": UpstreamOverloaded}
 
-#: Chunks in a row that are taken for the likeness of the next ones, and were not. Some servers write the present second
-#: into each chunk, so that a likeness lasts as long; others vary every chunk.
-MAX_CASTS = 8
 _NULL = Raw(b"null")
 if TYPE_CHECKING:
     Undecoded = Any
@@ -147,16 +143,10 @@ _completion_decoder = msgspec.json.Decoder(WireCompletion)
 class ChunkReader:
     """Reads the events of one stream; `finished` while a finish reason is the last part of every choice that began."""
 
-    __slots__ = (
-        "_calls", "_casts", "_ended", "_hidden", "_lane", "_like", "_open", "_surrogates", "_template", "_unknown",
-    )  # fmt: skip
+    __slots__ = ("_calls", "_ended", "_hidden", "_open", "_surrogates", "_unknown")
 
-    def __init__(self, hidden: Sequence[str] = (), lane: TextLane | None = None) -> None:
+    def __init__(self, hidden: Sequence[str] = ()) -> None:
         self._hidden = hidden
-        self._lane = lane
-        self._template: FrameTemplate | None = None  # of the last chunk that could have gone past
-        self._like = ChatChunk()  # that chunk
-        self._casts = MAX_CASTS
         self._open: tuple[int, ...] = ()  # choices that have begun; a set takes 200 bytes of every stream
         self._ended: tuple[int, ...] = ()  # those whose last part was a finish reason
         self._unknown = ""  # a finish reason that is no known one
@@ -202,33 +192,7 @@ class ChunkReader:
         if not chunk.choices and chunk.usage is UNSET and chunk.moderation is UNSET:
             raise_unnamed_error(event.data, self._hidden)
             return None
-        if self._casts and self._lane is not None and self._lane.take is not None:
-            self._cast(event.data, chunk)
         return chunk
-
-    def goes_past(self, piece: bytes) -> bool:
-        """Whether a piece of the stream says nothing but more text, and the lane took it."""
-        lane, template = self._lane, self._template
-        if lane is None or template is None:
-            return False
-        take = lane.take
-        if take is None:
-            return False
-        texts = template.texts(piece)
-        if texts is None or not take(self._like, texts):
-            return False
-        self._casts = MAX_CASTS
-        return True
-
-    def _cast(self, data: bytes, chunk: WireChunk) -> None:
-        """Remember what the chunk looks like, for the next ones to go past; servers that vary it are soon let alone."""
-        text = _text_of(chunk)
-        if not text or chunk.usage is not UNSET:  # counts are for the shaper to see each time
-            return
-        if self._template is None or self._template.texts(encode_data(data)) is None:
-            self._casts -= 1
-            self._template = FrameTemplate.of(data, text, _read_text)
-        self._like = chunk
 
     def read_whole(self, body: bytes) -> ChatChunk:
         """A whole completion as a single chunk, from a server that does not stream."""
@@ -263,17 +227,18 @@ class ChunkReader:
             self._ended += (part.index,)
 
 
-def _text_of(chunk: WireChunk) -> str | None:
-    """The text of a chunk with one choice."""
-    text = chunk.choices[0].delta.content if len(chunk.choices) == 1 else None
-    return text if isinstance(text, str) else None
+def text_template(event: Event, text: str) -> FrameTemplate | None:
+    """The template of an event with this text."""
+    return FrameTemplate.of(event, text, _read_text)
 
 
 def _read_text(data: bytes) -> str | None:
     try:
-        return _text_of(_chunk_decoder.decode(data))
+        choices = _chunk_decoder.decode(data).choices
     except UNREADABLE:
         return None
+    text = choices[0].delta.content if len(choices) == 1 else None
+    return text if isinstance(text, str) else None
 
 
 def read_completion(body: bytes, hidden: Sequence[str] = ()) -> ChatCompletion:

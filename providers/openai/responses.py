@@ -26,6 +26,7 @@ from gateway import (
     NativeChunk,
     NativeCompletion,
     Target,
+    TextLane,
     ToolCall,
     ToolCallDelta,
     completion_usage,
@@ -34,7 +35,9 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 
 from .._shared.documents import UNREADABLE, decoded, raise_error_event
+from .._shared.passing_texts import PassingTexts
 from .._shared.whole_events import Document, PlacedText, WholeEvents
+from .responses_texts import TEXT, text_template
 
 _TRUE, _FALSE = Raw(b"true"), Raw(b"false")
 _PLAIN_STREAM = Raw(b'{"include_obfuscation":false}')
@@ -42,7 +45,7 @@ _encode = msgspec.json.Encoder().encode
 
 #: Events whose `delta` is content, by the field of a chat delta in which it is counted.
 TEXTS = {
-    "response.output_text.delta": "content",
+    TEXT: "content",
     "response.refusal.delta": "refusal",
     "response.reasoning_summary_text.delta": "reasoning_content",
     "response.reasoning_text.delta": "reasoning_content",
@@ -137,7 +140,7 @@ def responses_body(request: ChatRequest, target: Target, *, stream: bool) -> byt
     return _encode(fields)
 
 
-async def read_responses(answer: Answer, hidden: Sequence[str]) -> AsyncGenerator[ChatChunk]:
+async def read_responses(answer: Answer, hidden: Sequence[str], lane: TextLane) -> AsyncGenerator[ChatChunk]:
     """The chunks of one event stream."""
     async with answer:
         if answer.headers.get("Content-Type", "").startswith("application/json"):
@@ -145,10 +148,11 @@ async def read_responses(answer: Answer, hidden: Sequence[str]) -> AsyncGenerato
             return
         kept: list[NativeChunk] = []
         begins = True
-        reader = EventReader(hidden)
-        while events := await answer.read_events():
+        reader, passing = EventReader(hidden), PassingTexts(lane, text_template)
+        while events := await answer.read_events(passing.past):
             for event in events:
                 for chunk in reader.read(event):
+                    passing.cast(event, chunk)
                     if begins and chunk.name in BEGINNINGS:
                         kept.append(chunk)
                         continue

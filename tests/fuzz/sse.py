@@ -141,7 +141,7 @@ def check_frames(case: Frames) -> None:
         return msgspec.json.encode({**case.before, "text": text, **case.after})
 
     try:
-        template = FrameTemplate.of(frame(case.first), case.first, read_text)
+        template = FrameTemplate.of(Event(frame(case.first)), case.first, read_text)
         datas = [frame(text) for text in case.texts]
     except UnicodeEncodeError:
         return

@@ -20,7 +20,7 @@ from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Slot
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
-from gateway_providers.openai.chunks import MAX_CASTS
+from gateway_providers._shared.passing_texts import MAX_CASTS
 from tests.api.conftest import Client
 from tests.api.endpoints.test_chat_stream import USAGE, chunk, documents, text_of
 from tests.ledger_lines import last_line

@@ -35,6 +35,7 @@ END = ("finishReason", "finishMessage")
 
 _table = msgspec.json.Decoder(dict[str, Raw])
 _candidates = msgspec.json.Decoder(list[dict[str, Raw]])
+_encode = msgspec.json.Encoder().encode
 _number = msgspec.json.Decoder(int)
 
 
@@ -71,6 +72,7 @@ class GeminiStreamEncoder(TemplatedEncoder):
         if isinstance(chunk, NativeChunk) and not self.continued:
             self._is_native = True
             self._feed_parts(chunk)  # counts it; its parts have no frames of their own
+            self.offer_template(chunk)
             return self._event(chunk.event)
         self._is_native = False
         choices = chunk.choices
@@ -131,13 +133,24 @@ class GeminiStreamEncoder(TemplatedEncoder):
         encoded = encoded_alone(delta, text)
         if not encoded:
             return b""
-        if not self._before:
+        if not self.has_own_template:
             if self.framing.is_array and not self.framing.begun:
                 return b""
             self.use_template(self._frame(candidate(0, [{"text": PLACEHOLDER}])))
         return self.text_frame(chunk, text, encoded)
 
     # Frames of an upstream of this dialect ---------------------------------------------------------------------------
+
+    def native_text_frame(self, chunk: NativeChunk) -> bytes:
+        document = _table.decode(chunk.event)
+        [one] = _candidates.decode(document["candidates"])
+        content = _table.decode(one["content"])
+        parts = _candidates.decode(content["parts"])
+        if len(parts) != 1 or parts[0].keys() != {"text"} or one.keys() - {"content", "index"}:
+            return b""
+        content["parts"] = Raw(_encode([{"text": PLACEHOLDER}]))
+        document["candidates"] = Raw(_encode([{**one, "content": content}]))
+        return self._event(_encode(document))
 
     def _event(self, event: bytes) -> bytes:
         document: dict[str, Any] = dict(_table.decode(event))

@@ -49,6 +49,9 @@ _block_start = msgspec.json.Decoder(_BlockStart)
 _ended = msgspec.json.Decoder(_Ended)
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 class MessagesStreamEncoder(TemplatedEncoder):
     """Turns one provider stream into events of the Messages dialect."""
 
@@ -72,6 +75,7 @@ class MessagesStreamEncoder(TemplatedEncoder):
         if isinstance(chunk, NativeChunk):
             self._is_native = True
             self._feed_parts(chunk)  # counts it; its parts have no frames of their own
+            self.offer_template(chunk)
             return self._event(chunk)
         self._is_native = False
         choices = chunk.choices
@@ -123,7 +127,7 @@ class MessagesStreamEncoder(TemplatedEncoder):
         encoded = encoded_alone(delta, text)
         if not encoded:
             return b""
-        if self._index != self._blocks.index:
+        if self._index != self._blocks.index or not self.has_own_template:
             self._make_template()
         return self.text_frame(chunk, text, encoded)
 
@@ -178,7 +182,14 @@ class MessagesStreamEncoder(TemplatedEncoder):
             self._blocks.started(_block_start.decode(chunk.event).content_block.type)
         elif name == "content_block_stop":
             self._blocks.stopped()
-        return b"%bevent: %b\ndata: %b\n\n" % (frames, name.encode(), chunk.event)
+        return frames + _event_frame(name, chunk.event)
+
+    def native_text_frame(self, chunk: NativeChunk) -> bytes:
+        if chunk.name != "content_block_delta":
+            return b""
+        event = _table.decode(chunk.event)
+        event["delta"] = Raw(_encode({**_table.decode(event["delta"]), "text": PLACEHOLDER}))
+        return _event_frame(chunk.name, _encode(event))
 
     def _native_start(self, event: bytes) -> bytes:
         if self._is_begun:
@@ -189,3 +200,7 @@ class MessagesStreamEncoder(TemplatedEncoder):
         message |= {"id": message_id(self.form), "model": self.form.model}
         message["usage"] = with_kept(self._usage_at_start(), upstream)
         return frame("message_start", {**_table.decode(event), "message": message})
+
+
+def _event_frame(name: str, event: bytes) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), event)

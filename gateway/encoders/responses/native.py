@@ -16,6 +16,7 @@ from gateway.schemas.answer_surrogates import decode_whole
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.native_request import NativeChunk
 
+TEXT = "response.output_text.delta"
 ENDS = frozenset({"response.completed", "response.incomplete"})
 STATES = frozenset({"response.created", "response.in_progress", "response.queued"})
 _table = msgspec.json.Decoder(dict[str, Raw])
@@ -42,6 +43,15 @@ class NativeEvents:
         if name in STATES:
             data = self._with_response(data, None)
         return self._numbered(name, data)
+
+    def text_place(self, chunk: NativeChunk) -> bytes | None:
+        """The members of a text's event beside its type, its number and its text; None for any other event."""
+        if chunk.name != TEXT:
+            return None
+        fields = _fields(chunk.event)
+        for name in ("type", "sequence_number", "delta"):
+            fields.pop(name, None)
+        return b",%b" % _encode(fields)[1:-1] if fields else b""
 
     def close(self, usage: CompletionUsage) -> bytes:
         """The frame of the event that ends the answer."""

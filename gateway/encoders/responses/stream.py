@@ -20,6 +20,7 @@ from gateway.encoders.responses.events import Events
 from gateway.encoders.responses.items import flat_annotations, image_item, image_results, logprobs_of, raw
 from gateway.encoders.responses.native import NativeEvents
 from gateway.encoders.responses.open_items import OpenCall, OpenCustomCall, OpenItem, OpenMessage, OpenReasoning
+from gateway.encoders.templated_encoder import is_text
 from gateway.errors import GatewayError
 from gateway.ids import padding
 from gateway.schemas.chat_request import ChatRequest
@@ -29,8 +30,10 @@ from gateway.schemas.reasoning_state import ReasoningState
 from gateway.schemas.responses.native import ResponsesNative
 
 _encode = msgspec.json.Encoder().encode
-DELTA = b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":%d%b%b}\n\n'
-AFTER = b',"logprobs":[]'
+HEAD = b'event: response.output_text.delta\ndata: {"type":"response.output_text.delta","sequence_number":'
+DELTA = b"%b%d%b%b%b"  # HEAD as an argument: a format is read byte by byte, each time
+END = b"}\n\n"
+AFTER = b',"logprobs":[]' + END
 ENDS = {"length": "incomplete", "content_filter": "incomplete"}  # statuses; "completed" otherwise
 
 
@@ -53,11 +56,13 @@ class ResponsesStreamEncoder(AnswerEncoder):
         "_items",
         "_message",
         "_native",
+        "_offered",
         "_plain",
         "_prefix",
         "_reasoning",
         "_signed",
         "_suffix",
+        "_tail",
     )
 
     def __init__(self, form: AnswerForm, request: ChatRequest, *, count: CountAnswer | None = None) -> None:
@@ -74,6 +79,8 @@ class ResponsesStreamEncoder(AnswerEncoder):
         self._message: OpenMessage | None = None
         self._calls: dict[int, OpenCall] = {}  # open ones by the number of the call
         self._plain: ChatChunk | None = None  # the last chunk, if it was only text
+        self._offered: NativeChunk | None = None  # the last chunk, if it was an event that may become a template
+        self._tail = AFTER  # of the delta events, after the text
         self._prefix = b""  # of the delta events of the open text, after the number
 
     # Parts -----------------------------------------------------------------------------------------------------------
@@ -140,7 +147,7 @@ class ResponsesStreamEncoder(AnswerEncoder):
         message, hidden = self._written(), self._padding(chunk)
         frames += message.text(delta.content or "", found, hidden)
         if not (found or hidden):
-            self._plain, self._prefix = chunk, b',%b,"delta":' % message.part_place
+            self._plain, self._prefix, self._tail = chunk, b',%b,"delta":' % message.part_place, AFTER
         return frames
 
     def _padding(self, chunk: ChatChunk) -> bytes:
@@ -271,8 +278,7 @@ class ResponsesStreamEncoder(AnswerEncoder):
     # Short ways ------------------------------------------------------------------------------------------------------
 
     def feed_texts(self, like: ChatChunk, texts: list[str], below: float) -> bytes:
-        message = self._message
-        if like is not self._plain or message is None or "" in texts or self.form.obfuscation == "on":
+        if (like is not self._plain and not self._takes_offer(like)) or "" in texts or self.form.obfuscation == "on":
             return b""
         delivered = self.delivered
         quarters = delivered.text_quarter_tokens
@@ -280,17 +286,18 @@ class ResponsesStreamEncoder(AnswerEncoder):
             quarters += len(text) if text.isascii() else text_units(text)
         if quarters >= below:
             return b""
-        number, prefix = self._events.number, self._prefix
+        number, prefix, tail = self._events.number, self._prefix, self._tail
         try:
             if len(texts) == 1:
-                frames = DELTA % (number, prefix, _encode(texts[0]) + AFTER)
+                frames = DELTA % (HEAD, number, prefix, _encode(texts[0]), tail)
             else:
                 each = enumerate(texts, number)
-                frames = b"".join([DELTA % (at, prefix, _encode(text) + AFTER) for at, text in each])
+                frames = b"".join([DELTA % (HEAD, at, prefix, _encode(text), tail) for at, text in each])
         except UnicodeEncodeError:  # a lone surrogate
             return b""
         self._events.number = number + len(texts)  # after the encoding, which may raise
-        message.texts += texts
+        if self._message is not None:
+            self._message.texts += texts
         self._last, delivered.text_quarter_tokens = like, quarters
         return frames
 
@@ -319,12 +326,22 @@ class ResponsesStreamEncoder(AnswerEncoder):
         self._last = self._plain = chunk
         self.delivered.text_quarter_tokens += len(text) if text.isascii() else text_units(text)
         number, self._events.number = self._events.number, self._events.number + 1
-        return DELTA % (number, self._prefix, encoded + AFTER)
+        return DELTA % (HEAD, number, self._prefix, encoded, AFTER)
+
+    def _takes_offer(self, like: ChatChunk) -> bool:
+        """Whether texts may follow the event of `like`, which was passed on."""
+        offered, self._offered = self._offered, None
+        if offered is None or offered is not like or self._message is not None or not is_text(offered):
+            return False
+        if (place := self._native.text_place(offered)) is None:
+            return False
+        self._plain, self._prefix, self._tail = offered, place + b',"delta":', END
+        return True
 
     def _feed_native(self, chunk: NativeChunk) -> bytes:
         """The event of an upstream that has the dialect; its content is counted."""
         usage, chunk.usage = chunk.usage, UNSET
-        self._last = chunk
+        self._last = self._offered = chunk
         for part in chunk.choices:
             for counted in self._choice(part.index, chunk, []).feed(part):
                 self._add(counted.delta)
