@@ -15,7 +15,7 @@ from benchmarks.checkout import HERE, Checkout
 from benchmarks.dialects.requests import http_request
 from benchmarks.dialects.upstream import dialect_upstream
 from benchmarks.fault import BenchFault
-from benchmarks.instructions.counting import FEW, INTERVAL, MANY, Counter, counting, difference
+from benchmarks.instructions.counting import FEW, MANY, Counter, counting, difference
 from benchmarks.probe import Probed
 from benchmarks.start import prepare
 
@@ -56,7 +56,7 @@ max_output_tokens = 4096
 price = {{ input = 0.25, cached_input = 0.025, output = 2.0 }}
 """
 #: The public models of each upstream, and what they are called there.
-MODELS = {"few": f"mock-{FEW}x{INTERVAL}", "many": f"mock-{MANY}x{INTERVAL}", "whole": "mock"}
+MODELS = {"few": f"mock-{FEW}", "many": f"mock-{MANY}", "whole": "mock"}
 
 
 class Cell(Struct, frozen=True):
@@ -86,15 +86,14 @@ def dialects(*, tree: Path, repeats: int) -> None:
 
 
 def _counted(checkout: Checkout, repeats: int, messages: Console) -> dict[tuple[str, str], Cell]:
-    with dialect_upstream() as port:
-        url = f"http://127.0.0.1:{port}"
+    with dialect_upstream() as upstream:
+        url = f"http://127.0.0.1:{upstream.port}"
         models = [
-            MODEL.format(api=api, name=name, upstream=upstream)
-            for api in UPSTREAMS
-            for name, upstream in MODELS.items()
+            MODEL.format(api=api, name=name, upstream=shape) for api in UPSTREAMS for name, shape in MODELS.items()
         ]
         further = PROVIDERS.format(url=url) + "".join(models)
         with counting(checkout, further=further) as (worker, folder):
+            worker.caller.told = upstream.told
             messages.print("warming up")
             _warm_up(worker)
             counter, cells = Counter(worker, folder), {}

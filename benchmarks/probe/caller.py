@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from http.client import HTTPResponse
 from types import TracebackType
 from typing import Self
@@ -25,6 +26,7 @@ class Caller:
     """A connection to a port of loopback."""
 
     def __init__(self, port: int) -> None:
+        self.told: Callable[[bytes], None] = lambda piece: None  # gets the pieces of a body as they arrive
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWERS_WITHIN)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -42,7 +44,11 @@ class Caller:
         response = HTTPResponse(self.socket, method="POST")
         try:
             response.begin()
-            body = response.read()
+            pieces = []
+            while piece := response.read1():
+                self.told(piece)
+                pieces.append(piece)
+            body = b"".join(pieces)
         finally:
             response.close()
         if response.status != 200:
