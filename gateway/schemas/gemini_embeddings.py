@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta
 
 from gateway.errors import BadRequest, InvalidValue
-from gateway.schemas.duplicate_keys import Examined, unexplained_names
+from gateway.schemas.duplicate_keys import Examined, own_request, unexplained_names
 from gateway.schemas.embeddings import MAX_INPUTS, EmbeddingRequest, decode_embedding_request
 from gateway.schemas.forbidden import header_name, is_forbidden
 from gateway.schemas.gemini_contents import Content, Opaque
@@ -87,7 +87,7 @@ def _translated(items: list[EmbedContent | OneOfBatch], places: list[str], model
     if dimensions is not None:
         document["dimensions"] = dimensions
     try:
-        return decode_embedding_request(Examined(msgspec.json.encode(document), frozenset(), None))
+        return decode_embedding_request(own_request(document))
     except BadRequest as error:
         raise InvalidValue("Invalid 'content': it cannot be served.", param="content", detail=error.message) from None
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Raw
 
 from gateway.errors import BadRequest, InvalidValue, MissingParameter, UnsupportedParameter
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
-from gateway.schemas.duplicate_keys import Examined, unexplained_names
+from gateway.schemas.duplicate_keys import Examined, own_request, unexplained_names
 from gateway.schemas.forbidden import header_name, is_forbidden
 from gateway.schemas.gemini_contents import Content, Contents, Opaque
 from gateway.schemas.gemini_conversation import ConversationWriter
@@ -165,7 +165,7 @@ def _translated(sent: GeminiRequest, model: str, *, stream: bool, left_out: list
         document["stream"] = True
     try:
         # Examined: the names of the keys were checked where they were sent.
-        request = decode_chat_request(Examined(msgspec.json.encode(document), frozenset(), None))
+        request = decode_chat_request(own_request(document))
     except BadRequest as error:
         cause = "it has more turns, parts or nesting than can be served"
         raise InvalidValue(f"Invalid 'contents': {cause}.", param="contents", detail=error.message) from None

@@ -15,7 +15,7 @@ from gateway.errors import BadRequest, InvalidValue, UnsupportedParameter
 from gateway.schemas.chat_messages import NonEmpty
 from gateway.schemas.chat_request import ChatRequest, Tokens, decode_chat_request
 from gateway.schemas.chat_rules import json_object
-from gateway.schemas.duplicate_keys import Examined, unexplained_names
+from gateway.schemas.duplicate_keys import Examined, own_request, unexplained_names
 from gateway.schemas.empty_fields import drop_nulls
 from gateway.schemas.forbidden import header_name, is_forbidden
 from gateway.schemas.messages_blocks import SystemContent, Turn
@@ -165,7 +165,7 @@ def _translated(sent: TokenCountRequest) -> tuple[ChatRequest, str]:
             document[name] = getattr(sent, name)
     try:
         # Examined: the names of the keys were checked where they were sent.
-        request = decode_chat_request(Examined(msgspec.json.encode(document), frozenset(), None))
+        request = decode_chat_request(own_request(document))
     except BadRequest as error:
         cause = "it has more turns, blocks or nesting than can be served"
         raise InvalidValue(f"Invalid 'messages': {cause}.", param="messages", detail=error.message) from None

@@ -9,14 +9,13 @@ from msgspec import Raw, Struct
 
 from gateway.schemas.chat_options import JSONObjectFormat
 from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.duplicate_keys import Examined, own_request
 from gateway.schemas.forbidden import header_name
 from gateway.schemas.responses.items import Item
 from gateway.schemas.responses.messages import Conversation
 from gateway.schemas.responses.options import TextSchemaFormat
 from gateway.schemas.responses.request import ResponsesRequest
 from gateway.schemas.responses.tools import ToolSet
-
-_encoder = msgspec.json.Encoder()
 
 #: Fields with the same name and form in both dialects.
 SAME = (
@@ -29,7 +28,7 @@ _TIERS = frozenset({None, "ultrafast"})  # no price of a chat request covers the
 class Translated(Struct, frozen=True):
     """A request as a chat request."""
 
-    document: bytes  # its JSON
+    document: Examined
     left_out: list[str]  # names of what has no place in it
     demanded: tuple[str, str] | None  # a param and a message: what has no place in it and cannot be left out
 
@@ -50,7 +49,7 @@ def translated(asked: ResponsesRequest, items: list[Item], tools: ToolSet, field
     left_out += _add_unknown(chat, asked, fields)
     _add_options(chat, asked)
     _add_tools(chat, asked, tools)
-    return Translated(_encoder.encode(chat), left_out, conversation.demanded)
+    return Translated(own_request(chat), left_out, conversation.demanded)
 
 
 def _add_unknown(chat: dict[str, Any], asked: ResponsesRequest, fields: dict[str, Raw]) -> list[str]:

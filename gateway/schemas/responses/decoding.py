@@ -45,7 +45,7 @@ def decode_responses_request(body: bytes | Examined) -> ChatRequest:
     tools = ToolSet.of(_all_tools(asked, items), asked.tool_choice)
     chat = translated(asked, items, tools, fields)
     try:
-        request = decode_chat_request(Examined(chat.document, frozenset(), None))
+        request = decode_chat_request(chat.document)
     except BadRequest as error:
         raise in_responses_terms(error) from None
     request.body = body if isinstance(body, bytes) else body.content

@@ -68,6 +68,7 @@ class FunctionTool(Struct, gc=False):
     """A function that the model may call; `parameters` is its JSON Schema, an object."""
 
     name: Name
+    type: Literal["function"]
     parameters: Raw | UnsetType = UNSET
     description: str | None = None
     strict: bool | None = None
@@ -119,6 +120,7 @@ class _Typed(Struct):
 
 _peek = msgspec.json.Decoder(_Typed)
 _KINDS: dict[str, type[Struct]] = {"function": FunctionTool, "custom": CustomTool}
+_function = msgspec.json.Decoder(FunctionTool)
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(kind) for name, kind in _KINDS.items()}
 
 
@@ -128,6 +130,16 @@ def read_tools(tools: Sequence[Raw], path: str = "tools") -> list[Tool]:
 
 
 def _read(raw: Raw, path: str) -> Tool:
+    try:
+        tool = _function.decode(raw)  # what nearly all tools are, read once
+    except MsgspecError:
+        return _read_other(raw, path)
+    tool.parameters = json_object(tool.parameters, f"{path}.parameters")
+    return tool
+
+
+def _read_other(raw: Raw, path: str) -> Tool:
+    """A tool of another type; the error of one that cannot be read."""
     kind: type[Struct] = _Typed
     try:
         name = _peek.decode(raw).type
@@ -138,6 +150,4 @@ def _read(raw: Raw, path: str) -> Tool:
     except MsgspecError:
         error = first_error(parse_json(bytes(raw)), msgspec.inspect.type_info(kind), path)
         raise error or invalid(path, "it cannot be read") from None
-    if isinstance(tool, FunctionTool):
-        tool.parameters = json_object(tool.parameters, f"{path}.parameters")
     return tool
