@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from gateway.schemas.answer_surrogates import encode_whole
 from gateway.schemas.reasoning_state import ReasoningState, write_state
+from gateway.schemas.responses.native import ResponsesNative
 
 _encode = encode_whole
 
@@ -39,15 +40,35 @@ def message_item(id_: str, parts: Sequence[bytes], status: str) -> bytes:
     )
 
 
-def call_item(id_: str, call_id: str, name: str, arguments: str, *, status: str, custom: bool) -> bytes:
+class CalledTool(Struct, frozen=True):
+    """A tool as the caller has named it."""
+
+    name: str
+    namespace: str = ""
+    is_custom: bool = False
+
+    @classmethod
+    def of(cls, name: str, native: ResponsesNative) -> Self:
+        """The tool that a chat answer calls `name`."""
+        namespace, own = native.spaces.get(name, ("", name))
+        return cls(own, namespace, name in native.custom)
+
+    @property
+    def members(self) -> bytes:
+        """The members of an item or of an event that name it."""
+        space = b',"namespace":%b' % _encode(self.namespace) if self.namespace else b""
+        return b'"name":%b%b' % (_encode(self.name), space)
+
+
+def call_item(id_: str, call_id: str, tool: CalledTool, arguments: str, *, status: str) -> bytes:
     """A call of a function, or of a custom tool with `arguments` as its input."""
-    return b'{"id":%b,"type":"%b","status":"%b","call_id":%b,"name":%b,"%b":%b}' % (
+    return b'{"id":%b,"type":"%b","status":"%b","call_id":%b,%b,"%b":%b}' % (
         _encode(id_),
-        b"custom_tool_call" if custom else b"function_call",
+        b"custom_tool_call" if tool.is_custom else b"function_call",
         status.encode(),
         _encode(call_id),
-        _encode(name),
-        b"input" if custom else b"arguments",
+        tool.members,
+        b"input" if tool.is_custom else b"arguments",
         _encode(arguments),
     )
 

@@ -9,6 +9,7 @@ import msgspec
 from gateway.encoders.responses.custom_input import CustomInput
 from gateway.encoders.responses.events import Events
 from gateway.encoders.responses.items import (
+    CalledTool,
     call_item,
     item_id,
     message_item,
@@ -184,15 +185,14 @@ class OpenReasoning(OpenItem):
 class OpenCall(OpenItem):
     """A call of a function."""
 
-    __slots__ = ("_call_id", "_name", "_texts")
+    __slots__ = ("_call_id", "_texts", "_tool")
 
     prefix = "fc"
-    custom = False
     kind = "response.function_call_arguments"
 
-    def __init__(self, events: Events, suffix: str, position: int, *, call_id: str, name: str) -> None:
+    def __init__(self, events: Events, suffix: str, position: int, *, call_id: str, tool: CalledTool) -> None:
         super().__init__(events, suffix, position)
-        self._call_id, self._name = call_id, name
+        self._call_id, self._tool = call_id, tool
         self._texts: list[str] = []
 
     @property
@@ -221,7 +221,7 @@ class OpenCall(OpenItem):
         if not self._texts:
             frames = self.arguments("{}")
         text = "".join(self._texts)
-        members = b'%b,"name":%b,"arguments":%b' % (self.place, _encode(self._name), _encode(text))
+        members = b'%b,%b,"arguments":%b' % (self.place, self._tool.members, _encode(text))
         item = self._item(text, status)
         return frames + self.events.frame(f"{self.kind}.done", members) + self.done(item), item
 
@@ -229,7 +229,7 @@ class OpenCall(OpenItem):
         return self.events.frame(f"{self.kind}.delta", b'%b,"delta":%b' % (self.place, _encode(text)))
 
     def _item(self, text: str, status: str) -> bytes:
-        return call_item(self.id, self._call_id, self._name, text, status=status, custom=self.custom)
+        return call_item(self.id, self._call_id, self._tool, text, status=status)
 
 
 class OpenCustomCall(OpenCall):
@@ -238,11 +238,10 @@ class OpenCustomCall(OpenCall):
     __slots__ = ("_input",)
 
     prefix = "ctc"
-    custom = True
     kind = "response.custom_tool_call_input"
 
-    def __init__(self, events: Events, suffix: str, position: int, *, call_id: str, name: str) -> None:
-        super().__init__(events, suffix, position, call_id=call_id, name=name)
+    def __init__(self, events: Events, suffix: str, position: int, *, call_id: str, tool: CalledTool) -> None:
+        super().__init__(events, suffix, position, call_id=call_id, tool=tool)
         self._input = CustomInput()
 
     def arguments(self, piece: str) -> bytes:

@@ -17,7 +17,7 @@ from gateway.encoders.answer_encoder import AnswerEncoder, CountAnswer
 from gateway.encoders.chat_form import AnswerForm
 from gateway.encoders.responses.document import ResponseDocument
 from gateway.encoders.responses.events import Events
-from gateway.encoders.responses.items import flat_annotations, image_item, image_results, logprobs_of, raw
+from gateway.encoders.responses.items import CalledTool, flat_annotations, image_item, image_results, logprobs_of, raw
 from gateway.encoders.responses.native import NativeEvents
 from gateway.encoders.responses.open_items import OpenCall, OpenCustomCall, OpenItem, OpenMessage, OpenReasoning
 from gateway.encoders.templated_encoder import is_text
@@ -50,7 +50,6 @@ class ResponsesStreamEncoder(AnswerEncoder):
 
     __slots__ = (
         "_calls",
-        "_custom",
         "_document",
         "_events",
         "_items",
@@ -60,6 +59,7 @@ class ResponsesStreamEncoder(AnswerEncoder):
         "_plain",
         "_prefix",
         "_reasoning",
+        "_request",
         "_signed",
         "_suffix",
         "_tail",
@@ -72,7 +72,7 @@ class ResponsesStreamEncoder(AnswerEncoder):
         self._document = ResponseDocument(form, request)
         self._events = Events()
         self._native = NativeEvents(self._document, self._events)
-        self._custom = native.custom
+        self._request = native
         self._signed = _Signed(tuple(dict.fromkeys((native.asked, form.model))))
         self._items: list[bytes | None] = []  # complete items by position; None for those that are open
         self._reasoning: list[OpenReasoning] = []
@@ -188,8 +188,9 @@ class ResponsesStreamEncoder(AnswerEncoder):
         name = (named.name if named else "") or ""
         if fragment.extra_content is not UNSET:
             frames += self._sign_call(call_id, fragment.extra_content)
-        kind = OpenCustomCall if name in self._custom else OpenCall
-        opened = kind(self._events, self._document.suffix, self._place(), call_id=call_id, name=name)
+        tool = CalledTool.of(name, self._request)
+        kind = OpenCustomCall if tool.is_custom else OpenCall
+        opened = kind(self._events, self._document.suffix, self._place(), call_id=call_id, tool=tool)
         self._calls[number] = opened
         return frames + opened.begin()
 

@@ -8,6 +8,7 @@ from gateway.encoders.chat_form import AnswerForm, call_id, finish_reason
 from gateway.encoders.responses.custom_input import CustomInput
 from gateway.encoders.responses.document import ResponseDocument
 from gateway.encoders.responses.items import (
+    CalledTool,
     call_item,
     flat_annotations,
     image_item,
@@ -54,7 +55,7 @@ class _Items:
         assert isinstance(request.native, ResponsesNative)
         self.written: list[bytes] = []
         self._suffix = suffix
-        self._custom = request.native.custom
+        self._native = request.native
         self._models = tuple(dict.fromkeys((request.native.asked, model)))
 
     def add(self, choice: Choice, status: str) -> None:
@@ -91,10 +92,10 @@ class _Items:
         if isinstance(call.extra_content, Raw):
             state = ReasoningState(self._models, calls={id_: call.extra_content})
             self.written.append(reasoning_item(self._id("rs"), "", state))
-        custom = name in self._custom
-        text = _input(given) if custom else given or "{}"
-        prefix = "ctc" if custom else "fc"
-        self.written.append(call_item(self._id(prefix), id_, name, text, status=status, custom=custom))
+        tool = CalledTool.of(name, self._native)
+        text = _input(given) if tool.is_custom else given or "{}"
+        prefix = "ctc" if tool.is_custom else "fc"
+        self.written.append(call_item(self._id(prefix), id_, tool, text, status=status))
 
 
 def _input(arguments: str) -> str:

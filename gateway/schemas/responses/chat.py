@@ -35,7 +35,7 @@ class Translated(Struct, frozen=True):
 
 def translated(asked: ResponsesRequest, items: list[Item], tools: ToolSet, fields: dict[str, Raw]) -> Translated:
     """The request as a chat request; raises BadRequest with the exact param."""
-    conversation = Conversation(asked.model)
+    conversation = Conversation(asked.model, tools)
     if asked.instructions is not None:
         conversation.add_system("system", asked.instructions)
     if isinstance(asked.input, str):

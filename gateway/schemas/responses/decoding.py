@@ -57,11 +57,12 @@ def decode_responses_request(body: bytes | Examined) -> ChatRequest:
         asked=asked.model,
         hosted=tools.hosted,
         custom=tools.custom,
+        spaces=tools.spaces,
         extra_tools=any(isinstance(item, ToolsItem) for item in items),
         demanded=tools.demanded or chat.demanded,
         chosen=tools.chosen,
     )
-    request.dropped = (*dropped, *map(header_name, (*chat.left_out, *dropped_tools(tools.hosted))))
+    request.dropped = (*dropped, *map(header_name, (*chat.left_out, *dropped_tools(tools.left_out))))
     return request
 
 

@@ -96,6 +96,7 @@ class FunctionCallItem(Struct, gc=False):
     name: Label
     arguments: str
     id: ItemId | None = None
+    namespace: Label | None = None
 
 
 class CustomCallItem(Struct, gc=False):
@@ -105,6 +106,7 @@ class CustomCallItem(Struct, gc=False):
     name: Label
     input: str
     id: ItemId | None = None
+    namespace: Label | None = None
 
 
 class CallOutputItem(Struct, gc=False):

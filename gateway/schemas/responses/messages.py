@@ -33,6 +33,7 @@ from gateway.schemas.responses.items import (
     Refusal,
     ToolsItem,
 )
+from gateway.schemas.responses.tools import ToolSet
 from gateway.schemas.schema_errors import invalid
 
 Message = dict[str, Any]
@@ -42,10 +43,10 @@ _array = msgspec.json.Decoder(list[Raw])
 class Conversation:
     """Takes the items in order; `end` returns the messages."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, tools: ToolSet) -> None:
         self.left_out: set[str] = set()  # types of items that have no place in a chat request
         self.demanded: tuple[str, str] | None = None
-        self._model = model
+        self._model, self._tools = model, tools
         self._messages: list[Message] = []
         self._answer: Message | None = None  # the assistant message that is not complete
         self._media: list[Any] = []  # parts from results, for the user message after them
@@ -67,11 +68,11 @@ class Conversation:
         if isinstance(item, MessageItem):
             self._add_message(item, path)
         elif isinstance(item, FunctionCallItem):
-            self._add_call(item.call_id, item.name, item.arguments)
+            self._add_call(item, item.arguments)
         elif isinstance(item, CallOutputItem):
             self._add_output(item, path)
         elif isinstance(item, CustomCallItem):
-            self._add_call(item.call_id, item.name, msgspec.json.encode({"input": item.input}).decode())
+            self._add_call(item, msgspec.json.encode({"input": item.input}).decode())
         elif isinstance(item, ReasoningItem):
             self._add_reasoning(item)
         elif isinstance(item, HostedItem):
@@ -130,7 +131,8 @@ class Conversation:
         if parts:
             answer.setdefault("content", []).extend(parts)
 
-    def _add_call(self, call_id: str, name: str, arguments: str) -> None:
+    def _add_call(self, item: FunctionCallItem | CustomCallItem, arguments: str) -> None:
+        call_id, name = item.call_id, self._tools.flat(item.namespace, item.name)
         self._called.add(call_id)
         call: dict[str, Any] = {
             "id": call_id,

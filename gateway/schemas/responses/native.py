@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
@@ -30,7 +30,8 @@ class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
 
     asked: str  # the model's name in the request
     hosted: frozenset[str] = frozenset()  # types of all tools that the caller does not run
-    custom: frozenset[str] = frozenset()  # names of tools with free-form input
+    custom: frozenset[str] = frozenset()  # names of tools with free-form input, as a chat request has them
+    spaces: Mapping[str, tuple[str, str]] = {}  # namespace and name of tools by the names that a chat request has
     extra_tools: bool = False  # the input has an item with tools
     demanded: tuple[str, str] | None = None  # a param and a message: what only an upstream of the dialect can do
     chosen: str = ""  # the type of a hosted tool that `tool_choice` demands

@@ -89,13 +89,22 @@ class CustomTool(Struct, gc=False):
     format: TextFormat | GrammarSyntax | None = None
 
 
+class NamespaceTool(Struct):
+    """Functions and custom tools under one name."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=512)]
+    tools: Annotated[list[Raw], Meta(max_length=128)] = []
+    description: str | None = None
+    members: Any = None  # the `tools`, set by `read_tools`
+
+
 class HostedTool(Struct, gc=False):
-    """A tool that the upstream runs by itself, or a namespace of tools."""
+    """A tool that the upstream runs by itself."""
 
     type: str
 
 
-Tool = FunctionTool | CustomTool | HostedTool
+Tool = FunctionTool | CustomTool | NamespaceTool | HostedTool
 
 
 class ChosenTool(Struct, gc=False):
@@ -103,6 +112,7 @@ class ChosenTool(Struct, gc=False):
 
     type: NonEmpty
     name: NonEmpty | None = None
+    namespace: NonEmpty | None = None
 
 
 class ChoiceObject(Struct, gc=False):
@@ -110,6 +120,7 @@ class ChoiceObject(Struct, gc=False):
 
     type: NonEmpty
     name: NonEmpty | None = None
+    namespace: NonEmpty | None = None
     mode: Literal["auto", "required"] | None = None
     tools: Annotated[list[ChosenTool], Meta(max_length=128)] | None = None
 
@@ -119,7 +130,7 @@ class _Typed(Struct):
 
 
 _peek = msgspec.json.Decoder(_Typed)
-_KINDS: dict[str, type[Struct]] = {"function": FunctionTool, "custom": CustomTool}
+_KINDS: dict[str, type[Struct]] = {"function": FunctionTool, "custom": CustomTool, "namespace": NamespaceTool}
 _function = msgspec.json.Decoder(FunctionTool)
 _decoders: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(kind) for name, kind in _KINDS.items()}
 
@@ -146,8 +157,18 @@ def _read_other(raw: Raw, path: str) -> Tool:
         if name not in _KINDS:
             return HostedTool(name)
         kind = _KINDS[name]
-        tool: FunctionTool | CustomTool = _decoders[name].decode(raw)
+        tool: FunctionTool | CustomTool | NamespaceTool = _decoders[name].decode(raw)
     except MsgspecError:
         error = first_error(parse_json(bytes(raw)), msgspec.inspect.type_info(kind), path)
         raise error or invalid(path, "it cannot be read") from None
+    if isinstance(tool, NamespaceTool):
+        tool.members = _members(tool, path)
     return tool
+
+
+def _members(space: NamespaceTool, path: str) -> list[Tool]:
+    found = read_tools(space.tools, f"{path}.tools")
+    for number, tool in enumerate(found):
+        if isinstance(tool, NamespaceTool):
+            raise invalid(f"{path}.tools[{number}]", "a namespace has no namespaces in it")
+    return found

@@ -292,11 +292,11 @@ async def test_request_of_codex_is_served_without_what_the_model_lacks(client: C
     upstream.enqueue(completion({"content": "Done"}), completion({"content": "Done"}))
     response, _ = await respond(client, **CODEX)
     assert response.status == 200
-    dropped = "tools[namespace],tools[web_search],client_metadata"
+    dropped = "tools[web_search],client_metadata"
     assert response.headers["x-gateway-dropped-params"] == dropped
     sent = upstream.seen[0].json
     assert [message["role"] for message in sent["messages"]] == ["system", "developer", "developer", "user"]
-    assert [tool["function"]["name"] for tool in sent["tools"]] == ["shell", "apply_patch"]
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["shell", "apply_patch", "mcp__node__run"]
     call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "shell", "arguments": "{}"}
     result = {"type": "function_call_output", "call_id": "call_1", "output": '{"output":"ok","metadata":{}}'}
     response, _ = await respond(client, **{**CODEX, "input": [*CODEX["input"], call, result]})
