@@ -15,31 +15,64 @@ def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
     return re.compile("|".join(patterns), re.IGNORECASE)
 
 
-#: Patterns of messages and codes, each with who says it.
+#: Patterns of messages and codes, each with who says it and where that is seen: `owner/repository#number` is an issue
+#: or a pull request on GitHub.
 _TOO_LONG: Final = _any_of((
-    r"context[ _-]?(length|limit|window|size)",  # OpenAI, DeepSeek, Groq, Ollama, LM Studio, MiniMax; llama.cpp: type
-    r"maximum context",  # OpenRouter, SGLang, Mistral, vLLM
-    r"maximum (prompt|input|model) length",  # xAI, vLLM
-    r"(prompt|input|messages) (\(\d+ tokens\) )?(is|are) too long",  # Anthropic, Bedrock, Fireworks, AI21, vLLM
-    r"length of all messages is too long",  # Perplexity
-    r"too many (input )?tokens",  # Cohere
-    r"exceeds? the (maximum|max|available|configured) (number of |limit of )?(\d+ )?(input )?tokens",  # Gemini
-    r"number of input tokens exceeds|input tokens exceeded",  # Nova on Bedrock
-    r"longer than the (model|maximum)",  # SGLang, vLLM
-    r"model token limit",  # Moonshot
-    r"token count of \d+ exceeds|max_prompt_tokens_exceeded",  # GitHub Copilot
-    r"tokens_limit_reached|max size: \d+ tokens",  # GitHub Models
-    r"prompt exceeds max|^1261(?=\s|$)",  # Zhipu: message, code
-    r"range of input length",  # Qwen
-    r"tokens \+ .{0,40}must be <=",  # TGI, Together
-    r"`inputs` must have less than \d+ tokens",  # TGI
-    r"input tokens \d+ cannot exceed",  # watsonx
-    r"reduce the length of (the|your) (messages|prompt|input)",  # Cerebras, Groq
+    # OpenAI: webtimemachine/wtm2#579, and Responses: the-open-agent/openagent#2344; Anthropic with the output:
+    # anthropics/claude-code#228; llama.cpp, by its type: ggml-org/llama.cpp#15780; DeepSeek: BerriAI/litellm#10431;
+    # Groq's code: OpenHands/OpenHands#1902; MiniMax: MiniMax-AI/MiniMax-M2#119; Ollama: lfnovo/open-notebook#350;
+    # LM Studio: lmstudio-ai/lmstudio-bug-tracker#546; vLLM: vllm-project/vllm#20409; SGLang: sgl-project/sglang#8096
+    r"context[ _-]?(length|limit|window|size)",
+    # OpenRouter: Aider-AI/aider#3721; SGLang: anomalyco/opencode#25230; Fireworks and Mistral: vals-ai/model-library,
+    # tests of retries
+    r"maximum context",
+    # xAI: cline/cline#3120; vLLM: xorbitsai/inference#3785
+    r"maximum (prompt|input|model) length",
+    # SGLang: sgl-project/sglang#4048; Poolside: vals-ai/model-library, tests of retries
+    r"input length \(?\d+( tokens\))? exceeds the maximum allowed",
+    # Anthropic: anthropics/claude-code#12186; Bedrock: aws-samples/bedrock-chat#95; vLLM, in its log:
+    # vllm-project/vllm#525
+    r"(prompt|input|messages) (\(\d+ tokens\) )?(is|are) too long",
+    # Perplexity: symfony/ai, tests of its bridge
+    r"length of all messages is too long",
+    # Cohere: cohere-ai/sandbox-topically#4; AI21: stanford-crfm/helm#349
+    r"too many (input )?tokens",
+    # Gemini: google-gemini/gemini-cli#4692
+    r"exceeds? the (maximum|max|available|configured) (number of |limit of )?(\d+ )?(input )?tokens",
+    # Nova on Bedrock: vals-ai/model-library, tests of retries
+    r"number of input tokens exceeds|input tokens exceeded",
+    # SGLang: QwenLM/Qwen3#1321; vLLM: langchain-ai/deepagents#468
+    r"longer than the (model|maximum)",
+    # Moonshot: MoonshotAI/kimi-cli#2011
+    r"model token limit",
+    # GitHub Copilot: microsoft/vscode#289219
+    r"token count of \d+ exceeds|max_prompt_tokens_exceeded",
+    # GitHub Models: eslint/tsc-meetings#593
+    r"tokens_limit_reached|max size: \d+ tokens",
+    # SiliconFlow: leookun/cursor-byok#129
+    r"exceeded max_prompt_tokens",
+    # Zhipu: zeroclaw-labs/zeroclaw#4124 (1261); NousResearch/hermes-agent#61728 (1210)
+    r"prompt exceeds max|^1261(?=\s|$)|tokens in request more than max tokens",
+    # Qwen: QwenLM/qwen-code#98
+    r"range of input length",
+    # TGI: huggingface/text-generation-inference#628; Together: stanford-crfm/helm#2079
+    r"tokens \+ .{0,40}must be <=",
+    # TGI: huggingface/text-generation-inference#695
+    r"`inputs` must have less than \d+ tokens",
+    # watsonx: agno-agi/agno, tests of its model
+    r"input tokens \d+ cannot exceed",
+    # Groq: OpenHands/OpenHands#1902; Cerebras: cline/cline#5140
+    r"reduce the length of (the|your) (messages|prompt|input)",
+    # llama.cpp for embeddings, with status 500: ggml-org/llama.cpp#7389
+    r"input (\(\d+ tokens\) )?is too large to process",
 ))  # fmt: skip
 _IN_A_TIME: Final = _any_of((
-    r"(tokens?|requests?) per (min|hour|day)|\btpm\b",  # Groq with status 413, OpenAI; Bedrock with 400
-    r"please wait before",  # Bedrock
-    r"rate_limit_exceeded",  # Groq, OpenAI
+    # Groq with status 413: cline/cline#4971; OpenAI: fork-dev/TrackerWin#2595; Bedrock: minorun365/agent-book#29
+    r"(tokens?|requests?) per (min|hour|day)|\btpm\b",
+    # Bedrock: anthropics/claude-code#1466
+    r"please wait before",
+    # Groq and OpenAI, by their code: Aider-AI/aider#3265
+    r"rate_limit_exceeded",
 ))  # fmt: skip
 
 

@@ -1,8 +1,9 @@
 """What servers and vendors say of a prompt that is too long, and what sounds like it and is something else.
 
-Each wording is that of the public documentation, source or issue tracker of its server. Agents compact their session on
-`context_length_exceeded`, and a fallback with a larger window is tried, so a missed one ends a session and a wrong one
-compacts it in vain.
+The sentences of `TOO_LONG` are those of the sources in `gateway/plugins/context_words.py`. Where a source does not show
+the shape and the status, they are those of the vendor's other errors. A sentence of `OTHER` with a source names it; the
+rest was not looked up. Agents compact their session on `context_length_exceeded`, and a fallback with a larger window
+is tried, so a missed one ends a session and a wrong one compacts it in vain.
 """
 
 from __future__ import annotations
@@ -56,12 +57,15 @@ TOO_LONG: dict[str, tuple[int, Any]] = {
     "Bedrock": (400, {"message": "Input is too long for requested model.", "__type": "ValidationException"}),
     "Bedrock, Nova": (
         400,
-        {"message": "Input Tokens Exceeded: Number of input tokens exceeds maximum length. Please update the input."},
+        {
+            "message": "The model returned the following errors: Input Tokens Exceeded: Number of input tokens exceeds "
+            "maximum length. Please update the input to try again."
+        },
     ),
     "llama.cpp": (
         400,
         said(
-            "the request exceeds the available context size, try increasing it",
+            "the request exceeds the available context size. try increasing the context size or enable context shift",
             code=400,
             type="exceed_context_size_error",
             n_prompt_tokens=1500,
@@ -71,6 +75,14 @@ TOO_LONG: dict[str, tuple[int, Any]] = {
     "llama.cpp, with counts": (
         400,
         said("request (1500 tokens) exceeds the available context size (1024 tokens), try increasing it", code=400),
+    ),
+    "llama.cpp, embeddings": (
+        500,
+        said(
+            "input (992 tokens) is too large to process. increase the physical batch size (current batch size: 512)",
+            code=500,
+            type="server_error",
+        ),
     ),
     "TGI": (
         422,
@@ -94,11 +106,15 @@ TOO_LONG: dict[str, tuple[int, Any]] = {
     "Moonshot": (400, said("Invalid request: Your request exceeded model token limit: 131072 (requested: 140000)")),
     "Zhipu": (400, said("Prompt exceeds max length", code="1261")),
     "Zhipu, with a number": (400, said("Prompt exceeds max length", code=1261)),
+    "Zhipu, maximum of tokens": (400, said("tokens in request more than max tokens allowed", code="1210")),
     "Zhipu, code alone": (400, said("\u8f93\u5165\u8fc7\u957f", code="1261")),
     "Qwen": (400, said("Range of input length should be [1, 129024]", code="invalid_parameter_error")),
     "Qwen, own API": (
         400,
-        {"code": "InvalidParameter", "message": "<400> InternalError.Algo: Range of input length should be [1, 98304]"},
+        {
+            "code": "InvalidParameter",
+            "message": "<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 204800]",
+        },
     ),
     "GitHub Copilot": (
         400,
@@ -116,11 +132,43 @@ TOO_LONG: dict[str, tuple[int, Any]] = {
         400,
         said("The decoder prompt (length 5000) is longer than the maximum model length of 4096. Make sure that"),
     ),
-    "vLLM, newer": (400, said("Input prompt (5000 tokens) is too long and exceeds limit of 4096", code=400)),
+    "vLLM, multimodal": (
+        400,
+        said("The prompt (total length 25938) is too long to fit into the model (context length 4096). Make sure that"),
+    ),
+    "vLLM, with the output": (
+        400,
+        said(
+            "You passed 202753 input tokens and requested 0 output tokens. However, the model's context length is only "
+            "202752 tokens, resulting in a maximum input length of 202752 tokens.",
+            code=400,
+        ),
+    ),
+    "vLLM, log": (400, said("Input prompt (5000 tokens) is too long and exceeds limit of 4096", code=400)),
     "SGLang": (400, said("The input (5000 tokens) is longer than the model's context length (4096 tokens).")),
     "SGLang, with the output": (
         400,
         said("Requested token count exceeds the model's maximum context length of 4096 tokens.", code=400),
+    ),
+    "SGLang, pool": (
+        400,
+        said("Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).", code=400),
+    ),
+    "Poolside": (
+        400,
+        said("Input length 264373 exceeds the maximum allowed input length of 262112 tokens.", type="Bad Request"),
+    ),
+    "SiliconFlow": (
+        400,
+        {
+            "code": 20015,
+            "message": "number of input tokens (204703) has exceeded max_prompt_tokens (202752) limit.",
+            "data": None,
+        },
+    ),
+    "Perplexity": (
+        400,
+        said("The total length of all messages is too long.", type="too_many_prompt_tokens", code=400),
     ),
     "Mistral": (
         400,
@@ -134,7 +182,10 @@ TOO_LONG: dict[str, tuple[int, Any]] = {
     ),
     "Cohere": (
         400,
-        {"message": "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000."},
+        {
+            "message": "too many tokens: total number of tokens (prompt and prediction) cannot exceed 2048 - received "
+            "6354. Try using a shorter prompt or a smaller max_tokens value."
+        },
     ),
     "Groq": (400, said("Please reduce the length of the messages or completion.", code="context_length_exceeded")),
     "Cerebras": (
@@ -145,7 +196,7 @@ TOO_LONG: dict[str, tuple[int, Any]] = {
         400,
         said("This model's maximum context length is 65536 tokens. However, you requested 70000 tokens (60000 in the"),
     ),
-    "Fireworks": (400, said("The prompt is too long: 140000, model maximum context length: 131071")),
+    "Fireworks": (400, said("The prompt is too long: 1000008, model maximum context length: 131071")),
     "OpenRouter": (
         400,
         said("This endpoint's maximum context length is 131072 tokens. However, you requested about 140000", code=400),
@@ -161,15 +212,15 @@ TOO_LONG: dict[str, tuple[int, Any]] = {
     "MiniMax": (400, anthropic("invalid params, context window exceeds limit (2013)")),
     "watsonx": (
         400,
-        {"errors": [{"code": "invalid_input_argument", "message": "the number of input tokens 5000 cannot exceed the "
-                     "total tokens limit 4096 for this model"}]},
+        {"errors": [{"code": "invalid_input_argument", "message": "Invalid input argument for Model 'm': the number of "
+                     "input tokens 4098 cannot exceed the total tokens limit 4096 for this model"}]},
     ),
-    "AI21": (422, {"detail": "Prompt is too long for the model"}),
+    "AI21": (422, {"detail": "Request too many tokens: 1999 + 50 > 2048"}),
 }  # fmt: skip
 
 #: What is something else.
 OTHER: dict[str, tuple[int, Any]] = {
-    "tokens a minute, Groq": (
+    "tokens a minute, Groq": (  # cline/cline#4971
         413,
         said(
             "Request too large for model `llama` in organization `org_1` service tier `on_demand` on tokens per minute "
@@ -178,7 +229,7 @@ OTHER: dict[str, tuple[int, Any]] = {
             code="rate_limit_exceeded",
         ),
     ),
-    "tokens a minute, OpenAI": (
+    "tokens a minute, OpenAI": (  # fork-dev/TrackerWin#2595
         429,
         said(
             "Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 40000. "
@@ -191,11 +242,11 @@ OTHER: dict[str, tuple[int, Any]] = {
         429,
         anthropic("This request would exceed your organization's rate limit of 40,000 input tokens per minute"),
     ),
-    "tokens a minute, Bedrock": (
+    "tokens a minute, Bedrock": (  # anthropics/claude-code#1466
         429,
         {"message": "Too many tokens, please wait before trying again.", "__type": "ThrottlingException"},
     ),
-    "tokens a day, Bedrock with the wrong status": (
+    "tokens a day, Bedrock with the wrong status": (  # minorun365/agent-book#29
         400,
         {"message": "Too many tokens per day, please wait before trying again.", "__type": "ThrottlingException"},
     ),
@@ -203,11 +254,27 @@ OTHER: dict[str, tuple[int, Any]] = {
         429,
         said("Quota exceeded for metric: generate_content_free_tier_input_token_count, limit: 250000", code=429),
     ),
+    "output, Bedrock": (  # RooCodeInc/Roo-Code#3916
+        400,
+        {
+            "message": "The maximum tokens you requested exceeds the model limit of 32768. Try again with a maximum "
+            "tokens value that is lower than 32768.",
+            "__type": "ValidationException",
+        },
+    ),
+    "output, Groq": (  # anomalyco/opencode#1000
+        400,
+        said(
+            "`max_tokens` must be less than or equal to `16384`, the maximum value for `max_tokens` is less than the "
+            "`context_window` for this model",
+            type="invalid_request_error",
+        ),
+    ),
     "output, OpenAI": (
         400,
         said("max_tokens is too large: 200000. This model supports at most 16384 completion tokens, whereas you"),
     ),
-    "output, Anthropic": (
+    "output, Anthropic": (  # ChatGPTNextWeb/NextChat#4964
         400,
         anthropic("max_tokens: 200000 > 64000, which is the maximum allowed number of output tokens for claude-x"),
     ),
