@@ -177,6 +177,9 @@ class AnthropicProvider(HttpProvider, Chat):
                     return
             raise UpstreamTruncated()
 
+    async def raise_for_status(self, answer: Answer) -> None:
+        await self._service.raise_for_status(answer, self.hidden)
+
     async def _send(self, request: ChatRequest, target: Target, *, stream: bool) -> Answer:
         traits, native = self._traits_of(target.model), native_of(request)
         headers = {**self._service.headers(traits), **await self._credential_headers()}

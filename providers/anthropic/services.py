@@ -1,16 +1,19 @@
 """Where the Messages dialect is spoken: Anthropic's API, or Vertex AI (docs/providers/anthropic.md, "Vertex AI").
 
-They differ in the URL, in the frame of the body and in what they take, and in nothing else. Vertex has the model in
+They differ in the URL, in the frame of the body, in what they take and in the form of errors. Vertex has the model in
 the URL and the version in the body. Sharp edge: it refuses a request with a flag that it does not know.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from gateway import AcceptedFields, NativeRequest
+from gateway import AcceptedFields, Answer, NativeRequest
+from gateway.plugins.upstream_errors import raise_for_status
 
+from .._shared import google_errors
 from .._shared.vertex_address import publisher_url
 from . import cloud
 from .accepted import ACCEPTED, VERTEX
@@ -46,6 +49,10 @@ class AnthropicService:
         """The request as it was sent."""
         return native
 
+    async def raise_for_status(self, answer: Answer, hidden: Sequence[str]) -> None:
+        """Raise the typed error for a status other than 200 to 299."""
+        await raise_for_status(answer, hidden)
+
 
 class VertexService:
     """Claude on Vertex AI in one project and one location."""
@@ -70,3 +77,7 @@ class VertexService:
     def fitted(self, native: NativeRequest, accepted: AcceptedFields) -> NativeRequest:
         """The request with the flags that Vertex knows, and without what needs a flag that is not accepted."""
         return cloud.fitted(native, accepted)
+
+    async def raise_for_status(self, answer: Answer, hidden: Sequence[str]) -> None:
+        """Raise the typed error for a status other than 200 to 299: errors of Google's form, or of Anthropic's."""
+        await google_errors.raise_for_status(answer, hidden)

@@ -61,12 +61,12 @@ from gateway.errors import GatewayError, UpstreamTruncated
 
 from .._shared.chat_parts import CHAT_FIELDS
 from .._shared.google_credentials import FixedHeaders, VertexToken, vertex_token
+from .._shared.google_errors import raise_for_status
 from .._shared.http_provider import JSON_HEADERS
 from . import embedding, images, speech, transcription
 from .address import Address
 from .answer import read_completion
 from .events import FrameReader
-from .failures import raise_for_status
 from .model_flags import ModelFlags, flags_of
 from .native import NativeFrames, accepted_fields, native_body, native_completion, native_of
 from .parallel import in_parallel

@@ -19,8 +19,8 @@ from gateway.sse import DONE_DATA
 
 from .._shared.documents import UNREADABLE
 from .._shared.fitting import fitted
+from .._shared.google_errors import error_in_answer
 from .._shared.whole_stream import events_of, is_event_stream
-from .failures import error_in_answer
 
 
 class Blob(Struct, rename="camel", gc=False):

@@ -186,6 +186,24 @@ async def test_error_of_either_form_is_typed_and_shows_no_secret(
                 assert ("PRIVATE" in shown) == (status == 400)
 
 
+@pytest.mark.parametrize(("delay", "wait"), [("17s", 17.0), ("0.5s", 0.5), ("", 3.0)])
+async def test_pause_is_that_of_the_details_or_else_of_the_header(delay: str, wait: float) -> None:
+    async with FakeUpstream(vertex_chat) as fake, vertex(fake) as subject:
+        error = google_error(429, "RESOURCE_EXHAUSTED", "Quota exceeded", delay=delay)
+        fake.enqueue(*2 * [Reply.json([error], status=429, headers={"Retry-After": "3"})])
+        for request in (asking(), native()):
+            with pytest.raises(UpstreamRateLimited) as caught:
+                await subject.chat(request, TARGET)
+            assert caught.value.retry_after == wait
+
+
+async def test_invalid_credential_that_google_tells_with_status_400_is_the_operators_error() -> None:
+    async with FakeUpstream(vertex_chat) as fake, vertex(fake) as subject:
+        fake.enqueue(Reply.json(google_error(400, "INVALID_ARGUMENT", reason="ACCOUNT_STATE_INVALID"), status=400))
+        with pytest.raises(UpstreamAuthError):
+            await subject.chat(asking(), TARGET)
+
+
 @pytest.mark.parametrize("request_", [asking(), native()], ids=["translated", "native"])
 async def test_stream_that_is_cut_or_refused_never_looks_complete(request_: ChatRequest) -> None:
     async with FakeUpstream(vertex_chat) as fake, vertex(fake) as subject:

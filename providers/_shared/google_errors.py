@@ -1,4 +1,4 @@
-"""What Google calls an error → the typed error that the gateway acts on (docs/providers/gemini.md, "Errors").
+"""What Google calls an error, of Gemini or of Vertex AI → the typed error (docs/providers/gemini.md, "Errors").
 
 The common reader of `upstream_errors` does most of it. Here is what only Google does: a bad key of the operator's is a
 400 whose details say so, the time to wait stands in the details too, and an ordinary rate limit speaks of billing.
