@@ -59,8 +59,8 @@ class MessagesNative(NativeRequest, frozen=True, kw_only=True):
     def with_tool_limit(self, accepted: AcceptedFields, uses: int) -> NativeRequest:
         if not self.vendor_tools or "tools" not in self.fields:
             return self
-        fields = {**self.fields, "tools": with_max_uses(self.fields["tools"], uses)}
-        return structs.replace(self, fields=fields)
+        tools = with_max_uses(self.fields["tools"], uses)
+        return self if tools is self.fields["tools"] else structs.replace(self, fields={**self.fields, "tools": tools})
 
     def _has_all_tools(self, accepted: AcceptedFields) -> bool:
         return all(is_accepted(tool.type, accepted.tools) for tool in self.vendor_tools)

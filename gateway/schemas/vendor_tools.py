@@ -59,8 +59,16 @@ def tool_uses(tools: Raw | UnsetType, default: int, most: object = None) -> Vend
     return VendorUses(_sum(found, default), _sum(searching, default))
 
 
+def any_run_by_vendor(types: Iterable[str]) -> bool:
+    """Whether one of these types of tools is not run by the caller."""
+    return not all(_is_any(name, RUN_BY_CALLER) for name in types)
+
+
 def with_max_uses(tools: Raw, uses: int) -> Raw:
-    """A JSON array of tools in which those that search or fetch without a limit share this number of uses."""
+    """A JSON array of tools in which those that search or fetch without a limit share this number of uses.
+
+    Each gets one use at least. The same object if no tool lacks a limit.
+    """
     read = _tools.decode(tools)
     open_ended = [tool.max_uses is None and _is_any(tool.type, WITH_LIMIT) for tool in read]
     if not any(open_ended):

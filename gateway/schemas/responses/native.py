@@ -9,7 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from gateway.errors import UnsupportedParameter
 from gateway.schemas.native_request import AcceptedFields, NativeRequest
-from gateway.schemas.vendor_tools import NO_USES, VendorUses, tool_uses
+from gateway.schemas.vendor_tools import NO_USES, VendorUses, any_run_by_vendor, tool_uses
 
 _encoder = msgspec.json.Encoder()
 _array = msgspec.json.Decoder(list[Raw])
@@ -70,7 +70,7 @@ class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
     def with_tool_limit(self, accepted: AcceptedFields, uses: int) -> NativeRequest:
         if MOST_CALLS not in accepted.fields or bytes(self.fields.get(MOST_CALLS, b"null")) != b"null":
             return self
-        if not self.vendor_uses(uses).uses:
+        if not any_run_by_vendor(self.hosted & accepted.tools):
             return self
         return structs.replace(self, fields={**self.fields, MOST_CALLS: Raw(b"%d" % uses)})
 

@@ -15,6 +15,8 @@ from gateway.config.loader import parse
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger, LedgerLine
 from gateway.runtime.gateway import Gateway
+from gateway.schemas.messages_native import MessagesNative, VendorTool
+from gateway.schemas.native_request import MESSAGES, AcceptedFields
 from gateway.schemas.vendor_tools import MOST_USES, VendorUses, tool_uses, with_max_uses
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client, record_holds
@@ -156,6 +158,18 @@ async def test_tool_without_a_limit_has_that_of_the_model(
 
 
 @pytest.mark.holds("prices.md#tools-that-a-vendor-runs-2")
+async def test_each_of_more_tools_than_the_model_has_uses_is_held_once(
+    client: Client, upstream: FakeUpstream, gateway: Gateway
+) -> None:
+    holds = record_holds(gateway)
+    upstream.enqueue(searched(2))
+    searches = [{**SEARCH, "name": f"web_search_{number}"} for number in range(5)]
+    assert (await ask(client, *searches, model="few"))[0] == 200
+    assert sent_tools(upstream) == [{**search, "max_uses": 1} for search in searches]
+    assert holds[0].amount // NANO == int(5 * (WINDOW * 3.75 / MILLION + 0.01))
+
+
+@pytest.mark.holds("prices.md#tools-that-a-vendor-runs-2")
 @pytest.mark.parametrize(
     ("tools", "limits"),
     [
@@ -173,6 +187,12 @@ def test_searches_without_a_limit_share_that_of_the_model(
     sent = json.loads(bytes(with_max_uses(msgspec.Raw(json.dumps(tools).encode()), 10)))
     assert [tool.pop("max_uses", None) for tool in sent] == limits
     assert sent == [{name: value for name, value in tool.items() if name != "max_uses"} for tool in tools]
+
+
+def test_tools_that_all_have_a_limit_are_not_written_again() -> None:
+    tools = msgspec.Raw(json.dumps([{**SEARCH, "max_uses": 3}, CODE]).encode())
+    native = MessagesNative(dialect=MESSAGES, fields={"tools": tools}, vendor_tools=(VendorTool(SEARCH["type"], "s"),))
+    assert native.with_tool_limit(AcceptedFields(frozenset({"tools"})), 10) is native
 
 
 @pytest.mark.holds("prices.md#tools-that-a-vendor-runs-4")
