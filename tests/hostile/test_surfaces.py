@@ -15,6 +15,7 @@ import socket
 import tracemalloc
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from msgspec import structs
@@ -34,11 +35,21 @@ from .surfaces import Open, Surface, admin_api, open_console, open_v1, pages
 
 __all__ = ["console", "database_url", "hashes"]
 
+SURFACES = ("/v1", "admin API", "pages")
+DIALECTS = (
+    "/v1/responses", "/v1/responses/input_tokens", "/v1/messages", "/v1/messages/count_tokens",
+    "/v1beta/models/m1:generateContent", "/v1beta/models/m1:streamGenerateContent?alt=sse",
+    "/v1beta/models/m1:countTokens", "/v1beta/models/m1:embedContent", "/openai/deployments/m1/chat/completions",
+)  # fmt: skip
 IDLE = 1_500
 CROWD = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
 OTHER = "127.0.0.9"
 POST_TO_ROOT = b"POST / HTTP/1.1\r\nHost: x\r\n"
 PROMPT = {"header_timeout": 0.3, "body_idle_timeout": 0.3, "keepalive_timeout": 0.6, "min_body_rate": 1000}
+
+
+#: On every surface, and on the paths of each dialect.
+in_every_dialect = pytest.mark.parametrize("surface", SURFACES + DIALECTS, indirect=True)
 
 
 @pytest.fixture
@@ -48,12 +59,14 @@ def settings(settings: Settings) -> Settings:
     return structs.replace(settings, server=structs.replace(settings.server, limits=limits))
 
 
-@pytest.fixture(params=["/v1", "admin API", "pages"])
+@pytest.fixture(params=SURFACES)
 def surface(request: pytest.FixtureRequest) -> Open:
-    """Opens one of the surfaces with some `ServerLimits`."""
-    if request.param == "/v1":
+    """Opens one of the surfaces with some `ServerLimits`; a path is one of `/v1`, for a dialect."""
+    if request.param.startswith("/"):
         key = request.getfixturevalue("api_key").text
         forge = Forge.of_key(key)
+        if request.param != "/v1":
+            forge = replace(forge, target=request.param.encode())
         return open_v1(request.getfixturevalue("gateway"), request.getfixturevalue("upstream"), forge)
     return open_console(request.getfixturevalue("console"), admin_api if request.param == "admin API" else pages)
 
@@ -75,6 +88,7 @@ async def serves(attacked: Surface, source: str = OTHER) -> None:
         assert answer is not None and answer.status == 200, answer
 
 
+@in_every_dialect
 async def test_malformed_requests_are_refused_and_change_nothing(surface: Open) -> None:
     async with surface() as attacked:
         before = await attacked.state()
@@ -84,6 +98,7 @@ async def test_malformed_requests_are_refused_and_change_nothing(surface: Open) 
         await serves(attacked)
 
 
+@in_every_dialect
 async def test_nothing_is_smuggled_behind_a_malformed_request(surface: Open) -> None:
     async with surface() as attacked:
         smuggled, start = attacked.forge.get(), attacked.forge.head()[:-2]
@@ -96,6 +111,7 @@ async def test_nothing_is_smuggled_behind_a_malformed_request(surface: Open) -> 
         await serves(attacked)
 
 
+@in_every_dialect
 async def test_body_of_a_refused_request_is_not_taken_for_the_next_request(surface: Open) -> None:
     async with surface() as attacked:
         smuggled = attacked.forge.get()
@@ -111,6 +127,7 @@ async def test_body_of_a_refused_request_is_not_taken_for_the_next_request(surfa
                 assert statuses in ([401], [303], [401, 200], [303, 200]), body
 
 
+@in_every_dialect
 async def test_heads_and_bodies_that_never_arrive_are_408(surface: Open) -> None:
     async with surface(**PROMPT) as attacked:
         forge = attacked.forge
