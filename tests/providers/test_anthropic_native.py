@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from msgspec import Raw
 from tornado.ioloop import IOLoop
@@ -22,16 +21,10 @@ from tests.api.conftest import Client
 from tests.api.endpoints.test_messages import asked, events, post
 from tests.ledger_lines import last_line
 from tests.polling import until
+from tests.providers.messages_client import THINKING, TIDE, stream
 from tests.providers.messages_dialect import BUDGET, document, frames, messages_chat, streamed
 
 FLAGS = "claude-code-20250219,interleaved-thinking-2025-05-14,not-yet-known-2027-01-01"
-LONG = {"type": "ephemeral", "ttl": "1h"}
-THINKING = [
-    {"type": "thinking", "thinking": "Hm.\u00e9 ", "signature": "c2lnbmF0dXJl+/="},
-    {"type": "redacted_thinking", "data": "ZGF0YQ=="},
-    {"type": "tool_use", "id": "toolu_1", "name": "tide", "input": {"port": "Brest", "deep": {"b": 1, "a": 2.50}}},
-]
-TIDE = {"name": "tide", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}}
 
 
 @pytest.fixture
@@ -73,18 +66,6 @@ def client(http_server: HTTPServer, base_url: str, api_key: CreatedKey) -> Clien
     """A client with a good key."""
     headers = {"x-api-key": api_key.text, "anthropic-version": "2023-06-01", "anthropic-beta": FLAGS}
     return Client(base_url.replace("localhost", "127.0.0.1"), headers)
-
-
-async def stream(client: Client, **fields: Any) -> tuple[aiohttp.ClientResponse, list[tuple[str, Any]], bytes]:
-    """The response of a streamed call, its events, and its bytes."""
-    text = b""
-    async with client.request("POST", "/v1/messages", json=asked(stream=True, **fields)) as response:
-        try:
-            async for part in response.content.iter_any():
-                text += part
-        except aiohttp.ClientError:
-            pass  # it was cut
-    return response, events(text.decode()) if response.status == 200 else [], text
 
 
 async def test_request_is_forwarded_as_it_was_sent(client: Client, upstream: FakeUpstream) -> None:

@@ -25,8 +25,8 @@ from tests.api.endpoints.test_messages import events, post
 from tests.ledger_lines import last_line
 from tests.polling import until
 from tests.providers.gemini_upstream import google_error
+from tests.providers.messages_client import LONG, THINKING, TIDE, stream
 from tests.providers.messages_dialect import document, frames, streamed
-from tests.providers.test_anthropic_native import LONG, THINKING, TIDE, stream
 from tests.providers.vertex_dialect import MODEL, MODELS, WHOLE, vertex_chat
 
 #: Those of Claude Code.

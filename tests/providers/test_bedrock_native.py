@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -22,7 +21,7 @@ from gateway.http_server.server import HTTPServer
 from gateway.ledger import Ledger
 from gateway.testing import FakeUpstream, Reply, Seen
 from tests.api.conftest import Client
-from tests.api.endpoints.test_messages import asked, events, post
+from tests.api.endpoints.test_messages import events, post
 from tests.ledger_lines import last_line
 from tests.polling import until
 from tests.providers import messages_dialect
@@ -38,15 +37,10 @@ from tests.providers.converse_dialect import (
     frame,
     streamed,
 )
+from tests.providers.messages_client import THINKING, TIDE, stream
 
 FLAGS = "claude-code-20250219,interleaved-thinking-2025-05-14,effort-2025-11-24"
 ARN = "arn:aws:bedrock:eu-west-1:123456789012:application-inference-profile/a1b2c3"
-THINKING = [
-    {"type": "thinking", "thinking": "Hm.\u00e9 ", "signature": "c2lnbmF0dXJl+/="},
-    {"type": "redacted_thinking", "data": "ZGF0YQ=="},
-    {"type": "tool_use", "id": "toolu_1", "name": "tide", "input": {"port": "Brest", "deep": {"b": 1, "a": 2.50}}},
-]
-TIDE = {"name": "tide", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}}
 TEXT = {"type": "text", "text": "Hi"}
 
 
@@ -110,18 +104,6 @@ def part(event: bytes) -> bytes:
 def framed(data: bytes) -> bytes:
     headers = {":event-type": "chunk", ":content-type": "application/json", ":message-type": "event"}
     return frame(headers, json.dumps({"bytes": base64.b64encode(data).decode(), "p": "abcd"}).encode())
-
-
-async def stream(client: Client, **fields: Any) -> tuple[aiohttp.ClientResponse, list[tuple[str, Any]], bytes]:
-    """The response of a streamed call, its events, and its bytes."""
-    text = b""
-    async with client.request("POST", "/v1/messages", json=asked(stream=True, **fields)) as response:
-        try:
-            async for piece in response.content.iter_any():
-                text += piece
-        except aiohttp.ClientError:
-            pass  # it was cut
-    return response, events(text.decode()) if response.status == 200 else [], text
 
 
 async def test_request_is_forwarded_as_it_was_sent(client: Client, upstream: FakeUpstream) -> None:
