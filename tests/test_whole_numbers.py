@@ -70,7 +70,6 @@ def test_line_feed_at_the_end_of_a_setting_is_refused(document: dict[str, object
 
 
 @pytest.mark.holds("security.md#money-2")
-@pytest.mark.slow
 def test_no_pattern_takes_a_line_feed_at_the_end() -> None:
     """`$` alone also stands before a line feed at the end; `fullmatch` needs no `$`."""
     paths = [path for folder in ("gateway", "providers") for path in (ROOT / folder).rglob("*.py")]
@@ -81,7 +80,10 @@ def test_no_pattern_takes_a_line_feed_at_the_end() -> None:
 
 def anchored(path: Path) -> Iterator[str]:
     """The texts of a file that are patterns from `^` to `$`."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    source = path.read_text(encoding="utf-8")
+    if '$"' not in source and "$'" not in source:
+        return  # most files; parsing all of them takes seconds
+    for node in ast.walk(ast.parse(source)):
         text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
         if text.startswith("^") and text.endswith("$"):
             yield text
