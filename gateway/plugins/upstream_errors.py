@@ -55,7 +55,12 @@ _CREDIT = re.compile(
     r"|exceeded your current quota|\bquota_exceeded\b|spend[ _]limit|usage limits?\b.{0,80}regain access",
     re.IGNORECASE,
 )
-_OVERLOAD = re.compile(r"overload|over capacity|no capacity|at capacity|too busy|high demand", re.IGNORECASE)
+# A full queue: Ollama (ollama/ollama#4159). A server that loads its model: llama.cpp, by its type
+# (mostlygeek/llama-swap#146); "error loading model" is the message of one that cannot.
+_OVERLOAD = re.compile(
+    r"overload|over capacity|no capacity|at capacity|too busy|high demand|(server|llm) busy|\bunavailable_error\b",
+    re.IGNORECASE,
+)
 _RATE = re.compile(r"rate[ _]?limit|too many requests|slow[ _]down|resource[ _]exhausted", re.IGNORECASE)
 _TIME = re.compile(r"time[d ]?[ _-]?out", re.IGNORECASE)
 _AUTH = re.compile(r"authentication|invalid[ _]api[ _]?key|permission[ _]denied|unauthori[sz]ed", re.IGNORECASE)
