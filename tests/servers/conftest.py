@@ -37,7 +37,17 @@ responses = true
 plugin = "anthropic"
 base_url = "{one}"
 
+[providers.slow]
+plugin = "openai"
+preset = "llamacpp"
+base_url = "{slow}/v1"
+
 [groups.default]
+
+[models.slow]
+provider = "slow"
+model = "slow"
+price = {{ input = 1, output = 2 }}
 
 [models.tiny]
 provider = "one"
@@ -118,7 +128,18 @@ def long(model_file: Path) -> Iterator[LlamaServer]:
 
 
 @pytest.fixture(scope="session")
-def served(one: LlamaServer, two: LlamaServer, long: LlamaServer) -> Iterator[RunningGateway]:
+def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaServer]:
+    """2,048 tokens in each of two slots; an answer of that length takes many seconds."""
+    from .tiny_model import write_tiny_model
+
+    path = tmp_path_factory.mktemp("models") / "slow.gguf"
+    write_tiny_model(path, layers=12, width=256)
+    with llama_server(path, context=4096, slots=2) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def served(one: LlamaServer, two: LlamaServer, long: LlamaServer, slow: LlamaServer) -> Iterator[RunningGateway]:
     """The gateway."""
-    with running_gateway(CONFIG.format(one=one.url, two=two.url, long=long.url)) as gateway:
+    with running_gateway(CONFIG.format(one=one.url, two=two.url, long=long.url, slow=slow.url)) as gateway:
         yield gateway

@@ -18,7 +18,7 @@ def main() -> None:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     params.n_gpu_layers = 0
     params.warmup = False
-    params.endpoint_props = params.endpoint_slots = True
+    params.endpoint_props = params.endpoint_slots = params.endpoint_metrics = True
     if "embeddings" in more:
         params.embedding = True
         params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_MEAN
