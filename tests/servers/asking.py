@@ -13,10 +13,11 @@ from gateway.testing import RunningGateway
 from gateway.testing.running import ACCOUNT
 from tests.dialects.clients import Client, Question
 
-from .llamacpp import LlamaServer
+from .model_server import ModelServer
 
 SYSTEM = "Be short."  # of each client
 LIMIT = 60  # tokens
+PROMPTS = [f"Tell me about {what}." for what in ("herons", "the sea", "42", "caf\u00e9s \u2615", "a", "x" * 200)]
 
 
 class Asked:
@@ -55,11 +56,37 @@ def hi(model: str, **more: Any) -> dict[str, Any]:
     return {"model": model, "messages": messages, "max_tokens": 40, "temperature": 0, **more}
 
 
-def direct(server: LlamaServer, text: str, **more: Any) -> Any:
+def direct(server: ModelServer, text: str, **more: Any) -> Any:
     """The same question to the server itself."""
     messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
-    body = {"messages": messages, "temperature": 0, "max_tokens": LIMIT, **more}
+    body = {"model": server.model, "messages": messages, "temperature": 0, "max_tokens": LIMIT, **more}
     return server.ask("/v1/chat/completions", body)
+
+
+async def check_texts(
+    served: RunningGateway, server: ModelServer, model: str, dialect: Client, *, stream: bool, told: bool = True
+) -> None:
+    """Texts, finish reasons and counts are those of direct calls; `told`: the server says that the limit cut one."""
+    for text in PROMPTS:
+        theirs = direct(server, text)
+        answered = await ask(served, *at_zero(dialect, model, Question(text=text), stream=stream))
+        assert answered.status == 200, answered.text
+        got, choice = dialect.read(answered.text, stream=stream), theirs["choices"][0]
+        assert got.text == choice["message"]["content"]
+        is_cut = told and choice["finish_reason"] == "length"
+        assert got.finish == dialect.words["length" if is_cut else "stop"]
+        usage = theirs["usage"]
+        assert (got.tokens[0], got.tokens[2]) == (usage["prompt_tokens"], usage["completion_tokens"])
+        assert "temperature" not in answered.headers.get("x-gateway-dropped-params", "")
+
+
+async def check_too_long(served: RunningGateway, model: str, dialect: Client, *, stream: bool) -> None:
+    """A prompt beyond a window of 2,048 tokens is told as such."""
+    path, body = dialect.ask(model, Question(text="word " * 600), stream=stream)
+    answered = await ask(served, path, body)
+    assert answered.status == 400, answered.text
+    said = answered.text.lower()
+    assert "context_length_exceeded" in said or "prompt is too long" in said, answered.text
 
 
 def command(served: RunningGateway, *words: str) -> str:

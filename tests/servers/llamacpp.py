@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from gateway.testing.ports import free_ports
 from tests.polling import until_blocking
 
+from .model_server import ModelServer
+
 PROGRAM = Path(__file__).with_name("serve_llamacpp.py")
 
-Document = dict[str, Any]
 
-
-class LlamaServer:
+class LlamaServer(ModelServer):
     """One server."""
 
     def __init__(self, port: int, process: subprocess.Popen[bytes], model: Path) -> None:
-        self.url = f"http://127.0.0.1:{port}"
-        self.port = port
+        super().__init__(port, str(model))
         self.process = process
-        self.model = str(model)  # its name of the model
-
-    def ask(self, path: str, document: Document | None = None) -> Any:
-        """The JSON of an answer."""
-        data = None if document is None else json.dumps(document).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=60.0) as answer:
-            return json.loads(answer.read())
 
     @property
     def busy(self) -> int:
@@ -45,19 +32,7 @@ class LlamaServer:
     @property
     def waiting(self) -> int:
         """How many calls wait for a slot."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=60.0) as answer:
-            lines = answer.read().decode().splitlines()
-        return int(next(float(line.split()[1]) for line in lines if line.startswith("llamacpp:requests_deferred ")))
-
-    def status(self, path: str) -> int:
-        """The status of an answer; 0 without one."""
-        try:
-            with urllib.request.urlopen(self.url + path, timeout=60.0) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
-        except OSError:
-            return 0
+        return int(self.metric("llamacpp:requests_deferred "))
 
     def kill(self) -> None:
         """End it at once."""

@@ -16,12 +16,11 @@ from gateway.testing import RunningGateway
 from tests.dialects.clients import CLIENTS, Client, Question, events
 from tests.polling import until
 
-from .asking import ask, at_zero, charges, direct, hi
+from .asking import PROMPTS, ask, at_zero, charges, check_texts, check_too_long, direct, hi
 from .llamacpp import LlamaServer
 
-PROMPTS = [f"Tell me about {what}." for what in ("herons", "the sea", "42", "caf\u00e9s \u2615", "a", "x" * 200)]
 #: The beginning of an answer by the schema, up to anywhere: white space, then `{"port": "…"}`.
-BEGINNING = re.compile(r'\s*(\{\s*("(p(o(r(t("\s*(:\s*("[^"]*)?)?)?)?)?)?)?)?)?')
+BEGINNING = re.compile(r'\s*(\{\s*("(p(o(r(t("\s*(:\s*("([^"\\]|\\.)*(\\|"\s*)?)?)?)?)?)?)?)?)?)?')
 UPSTREAMS = ("tiny", "over-responses", "over-messages")
 
 every_client = pytest.mark.parametrize("dialect", CLIENTS, ids=lambda one: one.name)
@@ -44,18 +43,8 @@ async def test_init_finds_the_model_with_its_name_and_the_window_of_a_slot(one: 
 async def test_texts_and_counts_are_those_of_a_direct_call(
     served: RunningGateway, one: LlamaServer, model: str, dialect: Client, stream: bool
 ) -> None:
-    for text in PROMPTS:
-        theirs = direct(one, text)
-        answered = await ask(served, *at_zero(dialect, model, Question(text=text), stream=stream))
-        assert answered.status == 200, answered.text
-        got = dialect.read(answered.text, stream=stream)
-        choice = theirs["choices"][0]
-        assert got.text == choice["message"]["content"]
-        is_cut = choice["finish_reason"] == "length" and (model, dialect.name) != ("over-responses", "responses")
-        assert got.finish == dialect.words["length" if is_cut else "stop"]  # llama.cpp's Responses API never says so
-        usage = theirs["usage"]
-        assert (got.tokens[0], got.tokens[2]) == (usage["prompt_tokens"], usage["completion_tokens"])
-        assert "temperature" not in answered.headers.get("x-gateway-dropped-params", "")
+    told = (model, dialect.name) != ("over-responses", "responses")  # llama.cpp's Responses API never says so
+    await check_texts(served, one, model, dialect, stream=stream, told=told)
 
 
 @either_way
@@ -149,6 +138,12 @@ async def test_embeddings_are_those_of_a_direct_call(served: RunningGateway, lon
         assert mine == pytest.approx(other, abs=1e-6)
 
 
+async def test_text_beyond_a_batch_is_too_long_for_embeddings(served: RunningGateway) -> None:
+    """It fits into the window, and the server refuses it with status 500."""
+    answered = await ask(served, "/v1/embeddings", {"model": "vectors", "input": "x" * 600})
+    assert (answered.status, answered.json["error"]["code"]) == (400, "context_length_exceeded")
+
+
 # Too long -------------------------------------------------------------------------------------------------------------
 
 
@@ -158,11 +153,7 @@ async def test_embeddings_are_those_of_a_direct_call(served: RunningGateway, lon
 async def test_prompt_beyond_the_window_is_told_as_such(
     served: RunningGateway, model: str, dialect: Client, stream: bool
 ) -> None:
-    path, body = dialect.ask(model, Question(text="word " * 600), stream=stream)
-    answered = await ask(served, path, body)
-    assert answered.status == 400, answered.text
-    said = answered.text.lower()
-    assert "context_length_exceeded" in said or "prompt is too long" in said, answered.text
+    await check_too_long(served, model, dialect, stream=stream)
 
 
 @either_way
