@@ -26,11 +26,17 @@ ALONE = {
 }  # fmt: skip
 
 
+def program_of(variable: str) -> str:
+    """The program that the variable names; skips the test if it names none."""
+    if not (program := os.environ.get(variable)):
+        pytest.skip(f"{variable} names no program")
+    return program
+
+
 @contextmanager
 def hub_server(variable: str, model: str, *words: str, health: str = "/health") -> Iterator[ModelServer]:
     """Run the program that the variable names, with the words and a free port; skip the test if it names none."""
-    if not (program := os.environ.get(variable)):
-        pytest.skip(f"{variable} names no program")
+    program = program_of(variable)
     [port] = free_ports(1)
     command = [program, *words, "--host", "127.0.0.1", "--port", str(port)]
     with subprocess.Popen(
@@ -72,4 +78,11 @@ def infinity_server(folder: Path) -> Iterator[ModelServer]:
     words = ("--model-id", str(folder), "--served-model-name", "vectors", "--url-prefix", "/v1")
     more = ("--engine", "torch", "--device", "cpu", "--no-model-warmup", "--no-bettertransformer")
     with hub_server("SERVERS_INFINITY", "vectors", "v2", *words, *more, health="/v1/models") as server:
+        yield server
+
+
+@contextmanager
+def whisper_server(folder: Path) -> Iterator[ModelServer]:
+    """faster-whisper-server with a model in CTranslate2's form."""
+    with hub_server("SERVERS_WHISPER", "whisper", str(folder)) as server:
         yield server
