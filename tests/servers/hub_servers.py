@@ -34,14 +34,14 @@ def program_of(variable: str) -> str:
 
 
 @contextmanager
-def hub_server(variable: str, model: str, *words: str, health: str = "/health") -> Iterator[ModelServer]:
-    """Run the program that the variable names, with the words and a free port; skip the test if it names none."""
+def hub_server(variable: str, model: str, *words: str, health: str = "/health", **more: str) -> Iterator[ModelServer]:
+    """Run the program that the variable names; skip the test if it names none. `more`: of its environment."""
     program = program_of(variable)
     [port] = free_ports(1)
     command = [program, *words, "--host", "127.0.0.1", "--port", str(port)]
     with subprocess.Popen(
         command,
-        env={**os.environ, **ALONE},
+        env={**os.environ, **ALONE, **more},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -85,4 +85,12 @@ def infinity_server(folder: Path) -> Iterator[ModelServer]:
 def whisper_server(folder: Path) -> Iterator[ModelServer]:
     """faster-whisper-server with a model in CTranslate2's form."""
     with hub_server("SERVERS_WHISPER", "whisper", str(folder)) as server:
+        yield server
+
+
+@contextmanager
+def speech_server(folder: Path) -> Iterator[ModelServer]:
+    """local-tts with the voice `tone` of the folder `voices`."""
+    (folder / "settings.json").write_text('{"api_default_voice": "tone"}', encoding="utf-8")
+    with hub_server("SERVERS_SPEECH", "tts-1", health="/v1/models", LOCAL_TTS_DATA_DIR=str(folder)) as server:
         yield server
