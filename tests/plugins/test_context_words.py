@@ -284,6 +284,16 @@ OTHER: dict[str, tuple[int, Any]] = {
              "1 (inclusive) to 65537 (exclusive)."),
     ),
     "output, Qwen": (400, said("Range of max_tokens should be [1, 8192]")),
+    "output, vLLM beyond the window": (  # what vLLM 0.32.0 answers in tests/servers
+        400,
+        said(
+            "max_tokens=8000 cannot be greater than max_model_len=2048. Please request fewer output tokens. "
+            "(parameter=max_tokens, value=8000)",
+            type="BadRequestError",
+            param="max_tokens",
+            code=400,
+        ),
+    ),
     "output, vLLM": (400, said("max_tokens must be at least 1, got 0.")),
     "thinking, Anthropic": (400, anthropic("`max_tokens` must be greater than `thinking.budget_tokens`.")),
     "size of an image, Anthropic": (400, anthropic("image exceeds 5 MB maximum: 6000000 bytes > 5242880 bytes")),
