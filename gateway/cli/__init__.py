@@ -7,6 +7,7 @@ messages to stderr as one line `gateway: …`. Sharp edge: nothing at the top of
 
 from __future__ import annotations
 
+import atexit
 import gc
 
 from gateway.cli.root import Root
@@ -51,4 +52,5 @@ cli = Root(
 def main() -> None:
     """The console entry."""
     gc.set_threshold(YOUNG, 10, 10)
+    atexit.register(gc.freeze)  # else the interpreter looks at every object for garbage when it ends: a fifth, too
     cli(prog_name="gateway")

@@ -58,3 +58,15 @@ def test_one_call_is_shown_with_the_modules_that_read_it(terminal: Terminal) -> 
     assert "sqlalchemy" in modules  # it has looked into the database
     assert sorted(modules & {*HEAVY, "gateway.ledger.ledger", "gateway.accounts.keys"}) == []
     assert of_the_gateway(modules) <= 150
+
+
+@pytest.mark.slow
+def test_objects_of_a_command_are_not_searched_for_garbage_when_it_ends() -> None:
+    code = (
+        "import atexit, gc\n"
+        "atexit.register(lambda: print('frozen:', gc.get_freeze_count() > 0))  # is called last\n"
+        "from gateway.cli import main\n"
+        "main()"
+    )
+    run = subprocess.run([sys.executable, "-c", code, "--version"], capture_output=True, check=True, text=True)
+    assert run.stdout.splitlines()[-1] == "frozen: True"
