@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
 
 import click
 import msgspec
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from benchmarks.fault import BenchFault
 from benchmarks.installation.commands import backup_commands, reading_commands
-from benchmarks.installation.filling import fill
+from benchmarks.installation.filling import filled
 from benchmarks.installation.filling_store import request_id_of
 from benchmarks.installation.place import installation_place
 from benchmarks.installation.requests import values_of
@@ -37,7 +38,13 @@ NAME = "growth of installations"
     "--to", "file", default=AFTER, type=click.Path(path_type=Path), metavar="FILE", help="Default: after.json."
 )
 @click.option("--no-backup", is_flag=True, help="Leave out the backup and its restore.")
-def installation(*, sizes: tuple[int, ...], file: Path, no_backup: bool) -> None:
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Keep the installations there; one that was filled is measured again.",
+)
+def installation(*, sizes: tuple[int, ...], file: Path, no_backup: bool, keep: Path | None) -> None:
     """Measure every page, route, command and job at several sizes; of after.json, docs/scaling.md gets a table."""
     messages = Console(stderr=True)
     samples: list[Sample] = []
@@ -45,11 +52,13 @@ def installation(*, sizes: tuple[int, ...], file: Path, no_backup: bool) -> None
     for accounts in sizes or SIZES:
         messages.print(f"{accounts:,} accounts: filling")
         try:
-            samples += measured(Size(accounts), has_backup=not no_backup)
+            for some in measured(Size(accounts), has_backup=not no_backup, keep=keep):
+                samples += some
+                document = Document(machine=machine(), sizes=sorted({one.size for one in samples}), samples=samples)
+                file.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
+                messages.print(f"{accounts:,} accounts: {some[-1].kind} {some[-1].name}: {some[-1].seconds:,.1f} s")
         except BenchFault as fault:
             raise click.ClickException(str(fault)) from None
-        document = Document(machine=machine(), sizes=sorted({one.size for one in samples}), samples=samples)
-        file.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
     if len(document.sizes) > 1:
         for line in lines_of(document):
             click.echo(line)
@@ -68,20 +77,31 @@ def read(file: Path) -> Document:
     return msgspec.json.decode(file.read_bytes(), type=Document)
 
 
-def measured(size: Size, *, has_backup: bool) -> list[Sample]:
-    """Everything at one size."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as name, installation_place(Path(name), size) as place:
-        began = monotonic()
-        key = fill(place, size)
-        filled = job("fill", size, monotonic() - began)
-        values = values_of(key.id, request_id_of(size.accounts))
-        with served(place, key.text) as gateway:
-            samples = [filled, job("start", size, gateway.started_within)]
-            samples += walk(place, gateway, size.accounts, values)
-            samples += reading_commands(place, size.accounts, values)
+def measured(size: Size, *, has_backup: bool, keep: Path | None = None) -> Iterator[list[Sample]]:
+    """Everything at one size, in parts: a large installation takes hours, and its last step may fail."""
+    with _folder(size, keep) as folder, installation_place(folder, size) as place:
+        filling = filled(place, size)
+        yield [job("fill", size, filling.seconds)]
+        values = values_of(filling.key_id, request_id_of(size.accounts))
+        with served(place, filling.key) as gateway:
+            yield [job("start", size, gateway.started_within)]
+            yield walk(place, gateway, size.accounts, values)
+            for sample in reading_commands(place, size.accounts, values):
+                yield [sample]
         if has_backup:
-            samples += backup_commands(place, size.accounts)
-    return samples
+            for sample in backup_commands(place, size.accounts):
+                yield [sample]
+
+
+@contextmanager
+def _folder(size: Size, keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        folder = keep / str(size.accounts)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="bench-") as name:
+        yield Path(name)
 
 
 def job(name: str, size: Size, seconds: float) -> Sample:

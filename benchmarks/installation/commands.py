@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -50,20 +51,18 @@ class Ran(Struct, frozen=True):
     memory: int  # bytes at most
 
 
-def reading_commands(place: InstallationPlace, size: int, values: dict[str, str]) -> list[Sample]:
+def reading_commands(place: InstallationPlace, size: int, values: dict[str, str]) -> Iterator[Sample]:
     """The commands that only read."""
-    return [
-        sample_of("command", name, place, size, [argument.format(**values) for argument in arguments])
-        for name, arguments in READING.items()
-    ]
+    for name, arguments in READING.items():
+        yield sample_of("command", name, place, size, [argument.format(**values) for argument in arguments])
 
 
-def backup_commands(place: InstallationPlace, size: int) -> list[Sample]:
+def backup_commands(place: InstallationPlace, size: int) -> Iterator[Sample]:
     """A backup, then its restore over what is there; the gateway must not run."""
     backup = place.folder / "backup"
-    made = sample_of("job", "backup", place, size, ["backup", str(backup), "--with-pepper"], most=1)
-    restored = sample_of("job", "restore", place, size, ["restore", str(backup), "--force"], most=1)
-    return [made, restored]
+    shutil.rmtree(backup, ignore_errors=True)  # of an installation that was kept
+    yield sample_of("job", "backup", place, size, ["backup", str(backup), "--with-pepper"], most=1)
+    yield sample_of("job", "restore", place, size, ["restore", str(backup), "--force"], most=1)
 
 
 def sample_of(

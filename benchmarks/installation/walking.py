@@ -10,6 +10,7 @@ from time import monotonic
 from msgspec import Struct
 
 from benchmarks.console.sessions import Visitor
+from benchmarks.fault import BenchFault
 from benchmarks.installation.commands import told
 from benchmarks.installation.place import InstallationPlace
 from benchmarks.installation.requests import Request, requests, wide_requests
@@ -39,7 +40,7 @@ async def _walk(place: InstallationPlace, gateway: Served, size: int, asked: lis
     url, found = f"http://127.0.0.1:{place.console_port}", dict[Request, list[_Answer]]()
     token = told(place, "tokens", "create", "bench", "--scopes", ",".join(SCOPES))
     readers = {
-        "page": await _signed_in(url, told(place, "users", "create", OPERATOR, "--operator")),
+        "page": await _signed_in(url, _operator_link(place)),
         "route": Visitor(url, token.split()[-1]),
         "wide": await _signed_in(url, told(place, "users", "link", WIDE)),
     }
@@ -51,6 +52,13 @@ async def _walk(place: InstallationPlace, gateway: Served, size: int, asked: lis
     finally:
         await _close(readers.values())
     return [_sample(request, answers, size) for request, answers in found.items()]
+
+
+def _operator_link(place: InstallationPlace) -> str:
+    try:
+        return told(place, "users", "create", OPERATOR, "--operator")
+    except BenchFault:  # an installation that was kept has the user
+        return told(place, "users", "link", OPERATOR)
 
 
 async def _round(asked: list[tuple[Visitor, Request]], gateway: Served, found: dict[Request, list[_Answer]]) -> None:

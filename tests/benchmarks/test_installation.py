@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from benchmarks.installation.command import BEFORE, NAME, written
 from benchmarks.installation.exponents import exponent
+from benchmarks.installation.filling import Filling, filled
+from benchmarks.installation.place import InstallationPlace
 from benchmarks.installation.requests import requests, values_of
 from benchmarks.installation.samples import Document, Sample
+from benchmarks.installation.size import Size
 from benchmarks.installation.table import table_of
 from benchmarks.page import DOCS
 
@@ -46,6 +52,12 @@ def test_table_says_what_failed() -> None:
 def test_pages_and_routes_of_the_tables_are_asked_for() -> None:
     names = {request.name for request in requests(values_of("key_1", "req_1"))}
     assert {"/site/accounts", "/accounts/{account}/keys/{key}", "/admin/v1/accounts", "/admin/v1/usage"} <= names
+
+
+def test_installation_that_was_filled_is_not_filled_again(tmp_path: Path) -> None:
+    before = Filling("key_1", "sk-gw-1", 400.0)
+    (tmp_path / "filling.json").write_bytes(msgspec.json.encode(before))
+    assert filled(InstallationPlace(tmp_path, tmp_path / "no-store", 1, 2, 3), Size(100)) == before
 
 
 def test_table_of_the_page_equals_the_files() -> None:
