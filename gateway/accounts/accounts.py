@@ -21,7 +21,7 @@ from gateway.errors import AlreadyExists, InvalidValue, NotFound
 from gateway.ledger.account_terms import read_own_prices
 from gateway.ledger.gather_all import batches, gather_bounded
 from gateway.ledger.listing.names import account_names
-from gateway.ledger.paging import scan_pairs
+from gateway.ledger.paging import all_pairs, first_pairs
 from gateway.ledger.periods import period_of
 from gateway.ledger.scripts import load_script
 from gateway.store.links import Links, slot
@@ -189,13 +189,15 @@ class Accounts:
         if not NAME.fullmatch(name):
             return None
         link = self._links.link(slot(name))
-        values, clock, found = await asyncio.gather(
-            link.call("HMGET", slot(name), *FIELDS), link.call("TIME"), scan_pairs(link, slot(name), match="m:*")
+        # Three futures, and no coroutine: a list of all accounts would make a task for each.
+        values, clock, page = await asyncio.gather(
+            link.call("HMGET", slot(name), *FIELDS), link.call("TIME"), first_pairs(link, slot(name), match="m:*")
         )
         fields = StoredFields(zip(map(str.encode, FIELDS), values, strict=True))
         if "bal" not in fields:
             return None
         prices = (await read_own_prices(self._links, name))[2] if "pe" in fields else {}
+        found = await all_pairs(page, link, slot(name), match="m:*")
         return _account(name, fields, found, prices, datetime.fromtimestamp(int(clock[0]), UTC))
 
     async def unreadable_fields(self, name: str, now: datetime) -> Sequence[str]:

@@ -6,7 +6,9 @@ may be read or not.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 from gateway.store.link import RedisLink
 
@@ -26,6 +28,19 @@ async def scan_hash(link: RedisLink, key: str, *, match: str = "*") -> dict[str,
 async def scan_pairs(link: RedisLink, key: str, *, match: str = "*") -> dict[bytes, bytes]:
     """`scan_hash` without decoding."""
     found = await _scan(link, "HSCAN", key, match=match)
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+def first_pairs(link: RedisLink, key: str, *, match: str) -> asyncio.Future[Any]:
+    """The first page of `scan_pairs`, which is all of a small hash, without a task; for `all_pairs`."""
+    return link.call("HSCAN", key, "0", "MATCH", match, "COUNT", PAGE)
+
+
+async def all_pairs(first: list[Any], link: RedisLink, key: str, *, match: str) -> dict[bytes, bytes]:
+    """`scan_pairs` of a hash whose first page was read by `first_pairs`."""
+    cursor, found = first
+    if cursor != b"0":
+        return await scan_pairs(link, key, match=match)
     return dict(zip(found[::2], found[1::2], strict=True))
 
 
