@@ -38,13 +38,14 @@ NAME = "growth of installations"
     "--to", "file", default=AFTER, type=click.Path(path_type=Path), metavar="FILE", help="Default: after.json."
 )
 @click.option("--no-backup", is_flag=True, help="Leave out the backup and its restore.")
+@click.option("--few", is_flag=True, help="Only the start, lists, searches, audits, a backup and its restore.")
 @click.option(
     "--keep",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
     help="Keep the installations there; one that was filled is measured again.",
 )
-def installation(*, sizes: tuple[int, ...], file: Path, no_backup: bool, keep: Path | None) -> None:
+def installation(*, sizes: tuple[int, ...], file: Path, no_backup: bool, few: bool, keep: Path | None) -> None:
     """Measure every page, route, command and job at several sizes; of after.json, docs/scaling.md gets a table."""
     messages = Console(stderr=True)
     samples: list[Sample] = []
@@ -52,7 +53,7 @@ def installation(*, sizes: tuple[int, ...], file: Path, no_backup: bool, keep: P
     for accounts in sizes or SIZES:
         messages.print(f"{accounts:,} accounts: filling")
         try:
-            for some in measured(Size(accounts), has_backup=not no_backup, keep=keep):
+            for some in measured(Size(accounts), has_backup=not no_backup, few=few, keep=keep):
                 samples += some
                 document = Document(machine=machine(), sizes=sorted({one.size for one in samples}), samples=samples)
                 file.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
@@ -77,7 +78,7 @@ def read(file: Path) -> Document:
     return msgspec.json.decode(file.read_bytes(), type=Document)
 
 
-def measured(size: Size, *, has_backup: bool, keep: Path | None = None) -> Iterator[list[Sample]]:
+def measured(size: Size, *, has_backup: bool, few: bool = False, keep: Path | None = None) -> Iterator[list[Sample]]:
     """Everything at one size, in parts: a large installation takes hours, and its last step may fail."""
     with _folder(size, keep) as folder, installation_place(folder, size) as place:
         filling = filled(place, size)
@@ -85,8 +86,8 @@ def measured(size: Size, *, has_backup: bool, keep: Path | None = None) -> Itera
         values = values_of(filling.key_id, request_id_of(size.accounts))
         with served(place, filling.key) as gateway:
             yield [job("start", size, gateway.started_within)]
-            yield walk(place, gateway, size.accounts, values)
-            for sample in reading_commands(place, size.accounts, values):
+            yield walk(place, gateway, size.accounts, values, few=few)
+            for sample in reading_commands(place, size.accounts, values, few=few):
                 yield [sample]
         if has_backup:
             for sample in backup_commands(place, size.accounts):

@@ -37,6 +37,7 @@ READING: dict[str, list[str]] = {
     "audit ACCOUNT": ["audit", LARGE],
     "audit-trail": ["audit-trail"],
 }
+FEW = frozenset({"accounts list", "accounts show, unknown", "usage show", "audit", "audit ACCOUNT"})
 LAUNCHER = Path(__file__).with_name("launcher.py")
 REPEATED = 3
 QUICK = 2.0  # seconds within which a command is repeated
@@ -51,9 +52,13 @@ class Ran(Struct, frozen=True):
     memory: int  # bytes at most
 
 
-def reading_commands(place: InstallationPlace, size: int, values: dict[str, str]) -> Iterator[Sample]:
-    """The commands that only read."""
+def reading_commands(
+    place: InstallationPlace, size: int, values: dict[str, str], *, few: bool = False
+) -> Iterator[Sample]:
+    """The commands that only read; or those of `FEW`."""
     for name, arguments in READING.items():
+        if few and name not in FEW:
+            continue
         yield sample_of("command", name, place, size, [argument.format(**values) for argument in arguments])
 
 

@@ -26,6 +26,24 @@ REQUIRED = {"explanations_explain": "?model=mock00000", "calls_show": f"?account
 WIDE_PAGES = ("/", f"/accounts/{LARGE}", f"/accounts/{LARGE}/keys", "/profile")
 #: Searches for something that is not there.
 UNKNOWN = ["/site/accounts/acmee", f"{PREFIX}/accounts/acmee", f"{PREFIX}/keys/key_nothing"]
+#: Lists and searches: the requests of `--few`.
+FEW = frozenset(
+    {
+        "/site/accounts",
+        "/site/accounts?q=a00000",
+        "/site/users?q=00000",
+        "/accounts/{account}/keys",
+        "/accounts/{account}/members",
+        "/accounts/{account}/members?q=00000",
+        "/accounts/{account}/usage",
+        "/site/calls",
+        "/site/reports",
+        f"{PREFIX}/accounts",
+        f"{PREFIX}/accounts/{{account}}/keys",
+        f"{PREFIX}/keys",
+        *UNKNOWN,
+    }
+)
 
 
 class Request(Struct, frozen=True):

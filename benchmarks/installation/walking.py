@@ -13,7 +13,7 @@ from benchmarks.console.sessions import Visitor
 from benchmarks.fault import BenchFault
 from benchmarks.installation.commands import told
 from benchmarks.installation.place import InstallationPlace
-from benchmarks.installation.requests import Request, requests, wide_requests
+from benchmarks.installation.requests import FEW, Request, requests, wide_requests
 from benchmarks.installation.samples import Sample
 from benchmarks.installation.served import Served
 from gateway.admin.actor import SCOPES
@@ -31,9 +31,12 @@ class _Answer(Struct, frozen=True):
     memory: int
 
 
-def walk(place: InstallationPlace, gateway: Served, size: int, values: dict[str, str]) -> list[Sample]:
-    """Every request, by an operator, a program, and a person who has many accounts."""
-    return asyncio.run(_walk(place, gateway, size, list(requests(values))))
+def walk(
+    place: InstallationPlace, gateway: Served, size: int, values: dict[str, str], *, few: bool = False
+) -> list[Sample]:
+    """Every request, by an operator, a program, and a person who has many accounts; or those of `FEW`."""
+    asked = [request for request in requests(values) if not few or request.name in FEW]
+    return asyncio.run(_walk(place, gateway, size, asked))
 
 
 async def _walk(place: InstallationPlace, gateway: Served, size: int, asked: list[Request]) -> list[Sample]:

@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from benchmarks.installation.command import BEFORE, NAME, written
+from benchmarks.installation.commands import FEW as FEW_COMMANDS
+from benchmarks.installation.commands import READING
 from benchmarks.installation.exponents import exponent
 from benchmarks.installation.filling import Filling, filled
 from benchmarks.installation.place import InstallationPlace
-from benchmarks.installation.requests import requests, values_of
+from benchmarks.installation.requests import FEW, requests, values_of
 from benchmarks.installation.samples import Document, Sample
 from benchmarks.installation.size import Size
 from benchmarks.installation.table import table_of
@@ -52,6 +54,11 @@ def test_table_says_what_failed() -> None:
 def test_pages_and_routes_of_the_tables_are_asked_for() -> None:
     names = {request.name for request in requests(values_of("key_1", "req_1"))}
     assert {"/site/accounts", "/accounts/{account}/keys/{key}", "/admin/v1/accounts", "/admin/v1/usage"} <= names
+
+
+def test_few_requests_and_commands_are_among_all() -> None:
+    assert {request.name for request in requests(values_of("key_1", "req_1"))} >= FEW
+    assert READING.keys() >= FEW_COMMANDS
 
 
 def test_installation_that_was_filled_is_not_filled_again(tmp_path: Path) -> None:
