@@ -25,7 +25,7 @@ from gateway.accounts.stored_fields import StoredFields, hash_pairs
 from gateway.errors import InvalidValue, NotFound
 from gateway.ids import key_id as new_key_id
 from gateway.ids import key_order
-from gateway.ledger.gather_all import gather_bounded
+from gateway.ledger.gather_all import batches, gather_bounded
 from gateway.ledger.listing.names import ACCOUNTS, key_ids
 from gateway.ledger.paging import scan_set
 from gateway.store.connection import RedisReplyError
@@ -33,7 +33,7 @@ from gateway.store.links import Links, slot
 
 SECRET_BYTES = 32  # 256 bits
 AT_ONCE = 100  # reads in flight, of the keys of one account
-OWNERS_AT_ONCE = 10  # accounts whose keys are read at the same time
+OWNERS_AT_ONCE = 100  # accounts whose ids of keys are read at the same time
 KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 TAKEN = "there is a key with this text already"
 LOST = "lost with an older store"  # the name of such a key
@@ -154,18 +154,20 @@ class Keys:
         else:
             await self.require_account(account)
             accounts = [account]
+        now = int((await self._links.link(ACCOUNTS).call("TIME"))[0])
         found: list[KeyRecord] = []
-        for records in await gather_bounded(map(self._of, accounts), OWNERS_AT_ONCE):
-            found += records
+        for some in batches(accounts, OWNERS_AT_ONCE):
+            ids = await gather_bounded(map(self.ids, some), OWNERS_AT_ONCE)
+            records = await self._read_keys(
+                [(owner, id_) for owner, of in zip(some, ids, strict=True) for id_ in of], now
+            )
+            found += sorted(records, key=lambda key: (key.account, key.created, key.id))
         return found
 
     async def require_account(self, account: str) -> None:
         """NotFound if there is no such account."""
         if not NAME.fullmatch(account) or not await self._links.link(slot(account)).call("EXISTS", slot(account)):
             raise NotFound(f"no account {account!r}")
-
-    async def _of(self, account: str) -> Sequence[KeyRecord]:
-        return await self._read_all(account, await self.ids(account))
 
     async def of_user(self, account: str, user: str) -> Sequence[KeyRecord]:
         """The keys of a user in an account, oldest first."""
@@ -196,7 +198,13 @@ class Keys:
             return []
         if now is None:
             now = int((await self._links.link(slot(account)).call("TIME"))[0])
-        found = await gather_bounded((self._read(account, one, now) for one in ids), AT_ONCE)
+        return await self._read_keys([(account, one) for one in ids], now)
+
+    async def _read_keys(self, keys: Sequence[tuple[str, str]], now: int) -> Sequence[KeyRecord]:
+        """The keys of accounts, without a task for each."""
+        replies = (self._links.link(slot(one)).call("HGETALL", f"{slot(one)}:k:{id_}") for one, id_ in keys)
+        values = await gather_bounded(replies, AT_ONCE)
+        found = (_record(*key, fields, now) for key, fields in zip(keys, values, strict=True))
         return [key for key in found if key is not None]
 
     async def _read_all(self, account: str, ids: Sequence[str]) -> Sequence[KeyRecord]:
@@ -253,8 +261,12 @@ class Keys:
         call = self._links.link(slot(account)).call
         if now is None:
             now = int((await call("TIME"))[0])
-        fields = StoredFields(hash_pairs(await call("HGETALL", f"{slot(account)}:k:{key_id}")))
-        return key_record(account, key_id, fields, now) if "state" in fields else None
+        return _record(account, key_id, await call("HGETALL", f"{slot(account)}:k:{key_id}"), now)
+
+
+def _record(account: str, key_id: str, values: list[bytes], now: int) -> KeyRecord | None:
+    fields = StoredFields(hash_pairs(values))
+    return key_record(account, key_id, fields, now) if "state" in fields else None
 
 
 async def keep_lost_keys(links: Links, account: str, lost: Collection[str]) -> None:
