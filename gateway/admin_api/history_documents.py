@@ -63,6 +63,9 @@ class UsageReport(Struct, rename={"from_": "from"}):
     group_by: list[str]
     rows: list[UsageRow]
     total: Sums
+    others: Annotated[Sums | UnsetType, Meta(description="With a limit: the groups that are left out, together.")] = (
+        UNSET
+    )
 
 
 class RefusalSum(Struct):

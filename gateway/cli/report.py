@@ -15,8 +15,8 @@ from gateway.cli.history_database import existing_database
 from gateway.cli.output import note, print_csv, print_json, print_table
 from gateway.cli.server_option import remotable
 from gateway.cli.session import either
-from gateway.cli.values import NAMES, PAST
-from gateway.reports.report_table import ReportTable
+from gateway.cli.values import NAMES, PAST, WholeNumber
+from gateway.reports.report_table import MOST_GROUPS, ReportTable
 
 if TYPE_CHECKING:
     from gateway.admin.transactions import Transactions
@@ -54,6 +54,12 @@ def _filters(function: Any) -> Any:
 @click.option("--group-by", type=NAMES, metavar="G,…", help="Dimensions, and hour, day or month.")
 @_filters
 @click.option("--margin", is_flag=True, help="Also what the calls cost you, where targets have a cost price.")
+@click.option(
+    "--limit",
+    type=WholeNumber(1, MOST_GROUPS),
+    metavar="N",
+    help="Only the N most expensive groups, and the sums of all others.",
+)
 @click.option("--format", "form", type=click.Choice(("table", "csv", "json")), default="table", help="The output.")
 @remotable
 def command(
@@ -62,6 +68,7 @@ def command(
     until: datetime,
     group_by: list[str] | None,
     margin: bool,
+    limit: int | None,
     form: str,
     as_json: bool,
     **filters: Unpack[Filters],
@@ -74,12 +81,15 @@ def command(
         from gateway.reports.reports import ReportQuery, Reports
 
         query = ReportQuery(since=since, until=until, group_by=group_by or (), filters=given, margin=margin)
-        return (await Reports(session.transactions).report(session.actor, query)).json_form()
+        reports = Reports(session.transactions)
+        if limit is not None:
+            return (await reports.limited(session.actor, query, limit)).json_form()
+        return (await reports.report(session.actor, query)).json_form()
 
     async def there(client: AdminClient) -> Any:
         query: dict[str, Any] = {name: ",".join(values) for name, values in given.items()}
         query |= {"from": since.isoformat(), "to": until.isoformat(), "group_by": ",".join(group_by or ()) or None}
-        return await client.get("usage", **query, margin="true" if margin else None)
+        return await client.get("usage", **query, margin="true" if margin else None, limit=limit)
 
     document = either(lambda: run_history(settings, work), there)
     if as_json or form == "json":
@@ -89,7 +99,7 @@ def command(
     if form == "csv":
         print_csv(table.columns(), table.records())
         return
-    print_table(table.columns(), [*table.records(), table.total()] if document["group_by"] else [table.total()])
+    print_table(table.columns(), [*table.records(), *table.ends()] if document["group_by"] else table.ends())
     note(f"from {document['from']} to {document['to']}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+MOST_GROUPS = 500  # that a report with a limit may have
 KINDS = ("duration", "first_token")
 TIMES = ("mean", "p50", "p95", "p99")
 MARGIN = ("upstream_cost", "margin", "upstream_cost_known")
@@ -28,9 +29,10 @@ class ReportTable:
         """The rows without nested values."""
         return [self.record(row) for row in self._form["rows"]]
 
-    def total(self) -> dict[str, Any]:
-        """The sums over all rows, as a record."""
-        return dict.fromkeys(self._form["group_by"][:1], "total") | self.record(self._form["total"])
+    def ends(self) -> list[dict[str, Any]]:
+        """Records of the sums over the groups that are left out, if there are any, and over all groups."""
+        names = [name for name in ("others", "total") if name in self._form]
+        return [dict.fromkeys(self._form["group_by"][:1], name) | self.record(self._form[name]) for name in names]
 
     def record(self, sums: Mapping[str, Any]) -> dict[str, Any]:
         """A row of the document without nested values."""

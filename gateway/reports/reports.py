@@ -32,6 +32,7 @@ from gateway.history.usage_sums import (
     MOST_ROWS,
     PERIODS,
     TAGGED,
+    TooManyRows,
     UsageQuery,
     UsageRow,
     read_usage,
@@ -83,6 +84,14 @@ class Reports:
             emails=emails,
             margin=query.margin,
         )
+
+    async def limited(self, actor: Actor, query: ReportQuery, limit: int) -> Report:
+        """`largest`; InvalidValue where there is none."""
+        try:
+            return await self.largest(actor, query, limit)
+        except TooManyRows:
+            text = "A limit needs groups, and goes with none of hour, day, month, tag and session"
+            raise InvalidValue(text, param="limit") from None
 
     async def largest(self, actor: Actor, query: ReportQuery, rows: int) -> Report:
         """The most expensive rows, with the sums of the others; TooManyRows for periods, tags and sessions."""

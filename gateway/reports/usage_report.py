@@ -54,7 +54,7 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
             "to": time_text(self.until),
             "group_by": self.group_by,
             "rows": [self.row_form(row) for row in self.rows],
-            "total": self.total_form,
+            **self._ends,
         }
 
     def json_pieces(self) -> Iterator[bytes]:
@@ -63,11 +63,16 @@ class Report(Struct, frozen=True, kw_only=True, dict=True):
         yield b'%b,"rows":[' % msgspec.json.encode(head)[:-1]
         for number, rows in enumerate(batches(self.rows, ROWS_AT_ONCE)):
             yield b"%b%b" % (b"," if number else b"", msgspec.json.encode([self.row_form(row) for row in rows])[1:-1])
-        yield b'],"total":%b}' % msgspec.json.encode(self.total_form)
+        yield b"],%b" % msgspec.json.encode(self._ends)[1:]
 
     def row_form(self, row: UsageRow) -> dict[str, Any]:
         """One of the rows in the JSON document."""
         return self._labels(row) | self._form(row.sums)
+
+    @property
+    def _ends(self) -> dict[str, Any]:
+        others = {} if self.others is None else {"others": self.others_form}
+        return {**others, "total": self.total_form}
 
     @property
     def others_form(self) -> dict[str, Any] | None:

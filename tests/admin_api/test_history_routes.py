@@ -52,6 +52,29 @@ async def test_report_and_statement_are_also_csv_files(api) -> None:
         assert (await a.ask("GET", "/usage?group_by=nothing")).error["param"] == "group_by"
 
 
+async def test_report_with_a_limit_has_the_most_expensive_groups_and_the_sums_of_the_others(api) -> None:
+    async with api() as a:
+        await a.as_operator()
+        database = await a.services.database()
+        for name, amount in (("acme", 500), ("beta", 900), ("gamma", 70), ("delta", 30)):
+            account = Account(database, name)
+            account.call("2026-10-05T10:30", amount)
+            account.flush()
+        query = "from=2026-10-01T00:00:00Z&to=2026-11-01T00:00:00Z"
+        report = await a.get(f"/usage?{query}&group_by=account&limit=2")
+        assert [(row["account"], row["amount"]) for row in report["rows"]] == [
+            ("beta", "0.0000009"),
+            ("acme", "0.0000005"),
+        ]
+        assert (report["others"]["calls"], report["others"]["amount"]) == (2, "0.0000001")
+        assert (report["total"]["calls"], report["total"]["amount"]) == (4, "0.0000015")
+        assert "others" not in await a.get(f"/usage?{query}&group_by=account")
+        empty = await a.get("/usage?from=2020-10-01T00:00:00Z&to=2020-11-01T00:00:00Z&group_by=account&limit=2")
+        assert (empty["rows"], empty["others"]["calls"], empty["total"]["calls"]) == ([], 0, 0)
+        for refused in ("group_by=day&limit=2", "group_by=tag&limit=2", "limit=2", "session=s&group_by=key&limit=2"):
+            assert (await a.ask("GET", f"/usage?{refused}")).error["param"] == "limit"
+
+
 @pytest.mark.holds("admin-api.md#reports-statements-and-csv-files-1")
 async def test_token_gets_a_few_files_at_the_same_time(api, monkeypatch: pytest.MonkeyPatch) -> None:
     async with api() as a:

@@ -65,6 +65,8 @@ def test_report_is_a_table_a_file_or_a_document(history: Terminal) -> None:
     (record,) = csv.DictReader(io.StringIO(history.ok(*words, "--format", "csv")))
     assert (record["model"], record["calls"], record["in_text"], record["amount"]) == ("m", "9", "45", "0.000000045")
     assert [line.split()[0] for line in history.ok(*words).splitlines()] == ["model", "m", "total"]
+    keys = history.ok("report", "--from", "60d", "--group-by", "key", "--limit", "1")
+    assert [line.split()[0].partition("_")[0] for line in keys.splitlines()] == ["key", "key", "others", "total"]
     months = history.json("report", "--from", "60d", "--group-by", "month")["rows"]
     assert sum(month["calls"] for month in months) == 9
     assert history.json("report", "--from", "1d", "--account", "acme,other")["total"]["calls"] == 3

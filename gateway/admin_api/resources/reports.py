@@ -17,7 +17,7 @@ from gateway.admin_api.resources.keys import Moment
 from gateway.admin_api.route import AdminRoute
 from gateway.history.refusals import RefusalQuery, read_refusals
 from gateway.reports.csv_file import csv_pieces, in_pages
-from gateway.reports.report_table import ReportTable
+from gateway.reports.report_table import MOST_GROUPS, ReportTable
 from gateway.reports.reports import ReportQuery, Reports
 from gateway.reports.usage_report import Report
 from gateway.web.request_limits import REPORTS
@@ -29,7 +29,7 @@ DAYS = 30  # of a report without a beginning
 Names = Annotated[str, Meta(max_length=20_000, description="Permitted values, separated by commas.")]
 
 
-class UsageQuery(Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}):
+class UsageSums(Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}):
     """The query of a usage report. Without `from` it begins 30 days before `to`, which is now if it is absent."""
 
     since: Moment | None = None
@@ -49,6 +49,15 @@ class UsageQuery(Struct, frozen=True, kw_only=True, rename={"since": "from", "un
     margin: Annotated[bool, Meta(description="Also what the calls cost the operator.")] = False
 
 
+class UsageQuery(UsageSums, frozen=True, kw_only=True):
+    """The same for a document, which may have the most expensive groups only."""
+
+    limit: Annotated[
+        Annotated[int, Meta(ge=1, le=MOST_GROUPS)] | None,
+        Meta(description="Only so many groups, the most expensive; `others` has the rest."),
+    ] = None
+
+
 FILTERS = ("account", "user", "key", "model", "provider", "endpoint", "outcome", "tag", "session")
 
 
@@ -65,14 +74,14 @@ class RefusalsQuery(Struct, frozen=True, kw_only=True):
 
 
 async def usage(call: AdminCall, query: UsageQuery) -> AsyncGenerator[bytes]:
-    report = await _report(call, query)
+    report = await _report(call, query, limit=query.limit)
     pieces, made = report.json_pieces(), list[bytes]()
     while piece := await LONG.run(next, pieces, b""):
         made.append(piece)
     return _each(made)
 
 
-async def usage_csv(call: AdminCall, query: UsageQuery) -> AsyncGenerator[bytes]:
+async def usage_csv(call: AdminCall, query: UsageSums) -> AsyncGenerator[bytes]:
     report = await _report(call, query)
     total = await LONG.run(lambda: report.total_form)
     table = ReportTable({"group_by": report.group_by, "total": total})
@@ -89,7 +98,7 @@ async def refusals(call: AdminCall, query: RefusalsQuery) -> dict[str, Any]:
     return page("refusals", [msgspec.to_builtins(one) for one in found], None)
 
 
-async def _report(call: AdminCall, query: UsageQuery) -> Report:
+async def _report(call: AdminCall, query: UsageSums, *, limit: int | None = None) -> Report:
     filters = {name: names for name in FILTERS if (names := _names(getattr(query, name)))}
     for account in filters.get("account", ()):
         visible_account(call, account)
@@ -98,7 +107,10 @@ async def _report(call: AdminCall, query: UsageQuery) -> Report:
     wanted = ReportQuery(
         since=since, until=until, group_by=_names(query.group_by), filters=filters, margin=query.margin
     )
-    return await Reports(await call.services.history()).report(call.actor, wanted)
+    reports = Reports(await call.services.history())
+    if limit is not None:
+        return await reports.limited(call.actor, wanted, limit)
+    return await reports.report(call.actor, wanted)
 
 
 async def _each(pieces: list[bytes]) -> AsyncGenerator[bytes]:
@@ -128,7 +140,7 @@ ROUTES = (
         access=READ,
         summary="The same as a CSV file",
         function=usage_csv,
-        query=UsageQuery,
+        query=UsageSums,
         answer=str,
         media_type="text/csv; charset=utf-8",
         limit=REPORTS,
