@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     Insert = postgresql.Insert | sqlite.Insert
 
+CACHE_KIB = 16_384  # of each connection; the rest of a large file is in the system's cache, which all processes share
 BUSY_MS = 10_000  # milliseconds a statement waits for another process's transaction (SQLite)
 CONNECT_WITHIN = 5  # seconds
 ANSWER_WITHIN = 15  # seconds without a sign of life after which a connection counts as broken (PostgreSQL)
@@ -290,7 +291,7 @@ def _set_pragmas(connection: Any, record: ConnectionPoolEntry) -> None:
         "journal_mode = WAL",
         "synchronous = NORMAL",
         "foreign_keys = ON",
-        "cache_size = -65536",  # KiB
+        f"cache_size = -{CACHE_KIB}",
     ):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

@@ -58,6 +58,13 @@ def test_upgrade_keeps_the_lines_and_sums_of_before_the_upstream_cost(
     new.close()
 
 
+def test_connection_to_sqlite_keeps_at_most_16_mib_of_its_file(tmp_path: Path) -> None:
+    database = Database.open(DatabaseAddress(file=tmp_path / "gateway.db"))
+    with database.reading() as connection:
+        assert connection.exec_driver_sql("PRAGMA cache_size").scalar() == -16 * 1024
+    database.close()
+
+
 def test_database_keeps_its_id(database: Database) -> None:
     again = Database.open(database.address)
     again.close()
