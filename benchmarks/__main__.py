@@ -4,7 +4,8 @@ Beside it `growth` measures cost as work grows, `installation` pages, routes and
 `pairs` compares two contenders closely, `instructions`, `dialects`, `idle-cpu` and `structure` look at one tree,
 `targets` judges and `plot` draws what was measured, `costs` and `scale` calculate for larger sites. `hostile` measures
 one account while another attacks, `console` calls beside people in the console, `store-memory` the store at a steady
-rate of calls, `reload` calls beside a reload, `fairness` the calls of a crowd. Each explains itself with --help.
+rate of calls, `reload` calls beside a reload, `fairness` the calls of a crowd, `failover` calls whose
+provider fails. Each explains itself with --help.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from benchmarks.contenders import Contender, all_contenders
 from benchmarks.cores import available_cores, pinned, share_out
 from benchmarks.costs import costs
 from benchmarks.dialects.command import dialects
+from benchmarks.failover.command import failover
 from benchmarks.fairness import fairness
 from benchmarks.fault import BenchFault
 from benchmarks.growth import growth
@@ -71,7 +73,7 @@ def main(
     """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers, halves (default: all).
 
     Other commands: growth, installation, targets, plot, costs, scale, structure, instructions, dialects, idle-cpu,
-    pairs, hostile, console, store-memory, reload, fairness.
+    pairs, hostile, console, store-memory, reload, fairness, failover.
     """
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
     known = all_contenders(at=at, litellm=litellm, portkey=portkey)
@@ -172,6 +174,7 @@ COMMANDS = {
     "store-memory": store_memory,
     "reload": reload,
     "fairness": fairness,
+    "failover": failover,
 }
 bench = Bench("benchmarks", commands=COMMANDS)
 
