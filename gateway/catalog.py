@@ -71,7 +71,8 @@ class Model(Struct, frozen=True, kw_only=True):
     affinity: str = "session"  # or "none": calls of a session are ordered like others
     retries: int = 2  # attempts beyond the first
     hedge_after: float = 0.0  # seconds; 0: never
-    continue_cut: bool = False
+    continue_cut: str = "off"  # or "proved", "any"
+    prefill: str = "auto"  # or how its targets are asked to go on with a begun answer
     vendor_tool_uses: int = 10  # of tools that an upstream runs, where the caller sets no limit
     listed: tuple[PriceSettings | None, ...] = (None,)  # the settings of `prices`
     base: Model | None = None  # the model at its list price, of one with the price of an account
@@ -220,7 +221,8 @@ def _model(name: str, settings: ModelSettings, now: int, document: Settings, ali
         affinity=settings.affinity,
         retries=settings.retries,
         hedge_after=settings.hedge_after,
-        continue_cut=settings.continue_cut,
+        continue_cut=settings.continues,
+        prefill=settings.prefill,
     )
 
 

@@ -158,12 +158,22 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     affinity: Literal["session", "none"] = "session"
     retries: Annotated[int, Meta(ge=0, le=2)] = 2
     hedge_after: Annotated[float, Meta(ge=0, le=600)] = 0.0
-    continue_cut: bool = False
+    continue_cut: Literal["auto", "off", "proved", "any"] | bool = "auto"
+    prefill: Literal["auto", "assistant", "prefix", "continue_final_message", "none"] = "auto"
     reasoning: Literal["auto"] | bool = "auto"
     disconnect: Literal["auto", "delivered", "drain", "void"] = "auto"
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
     vendor_tool_uses: Annotated[int, Meta(ge=1, le=1_000)] = 10
     images_like: ImageFamily | Literal[""] = ""
+
+    @property
+    def continues(self) -> str:
+        """`continue_cut` in the words "off", "proved" and "any"."""
+        if isinstance(self.continue_cut, bool):
+            return "any" if self.continue_cut else "off"
+        if self.continue_cut != "auto":
+            return self.continue_cut
+        return "proved" if len(self.targets) > 1 or self.fallbacks else "off"
 
     @property
     def all_targets(self) -> tuple[TargetSettings, ...]:

@@ -14,6 +14,7 @@ from gateway.errors import GatewayError, Unavailable, UpstreamAuthError, Upstrea
 
 OK = "ok"
 CANCELLED = "cancelled"  # the gateway ended the attempt, because another one had answered
+NOT_JOINED = "not_joined"  # its text did not fit what another attempt had delivered
 MOST_ANSWERS = 6  # of one call; `retries` allows three attempts
 MOST_NAME = 64  # characters of a name
 

@@ -23,6 +23,7 @@ from gateway.inference.services import Services
 from gateway.inference.sinks import EventSink
 from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Slot
+from gateway.routing.continuation import Continuation
 from gateway.routing.dispatcher import Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
@@ -177,6 +178,10 @@ class Endpoint(ABC, Generic[R]):
     def stream_encoder(self, call: Call, opened: Opened[Any], services: Services) -> StreamEncoder:
         """The encoder of a stream that has yielded its first item."""
         raise InternalError()
+
+    def continuation(self, call: Call, opened: Opened[Any], services: Services) -> Continuation | None:
+        """The way to the rest of a stream that its upstream cuts; None if a cut stream stays cut."""
+        return None
 
     def hold_limit(self, call: Call, ledger: Ledger) -> HoldLimit | None:
         """The object that extends the hold of a stream; None where the hold covers every answer."""

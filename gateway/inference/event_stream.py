@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, UpstreamError, UpstreamTruncated
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint
 from gateway.inference.services import Services
@@ -26,10 +26,14 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
     assert sink is not None
     slot: Slot | None = None  # stores what was delivered, in case this worker is killed
     fast_path: TextRelay | None = None
+    continuation = endpoint.continuation(call, opened, services)
+    delivered = None if continuation is None else continuation.delivered
     taken, started = 0, monotonic()
     services.clock.relays(call)
     try:
         while item is not None:
+            if delivered is not None:
+                delivered.note(item)
             frames = encoder.feed(item)
             if limit is not None and limit.due(encoder.delivered):
                 call.asked_at = 0.0
@@ -39,7 +43,8 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
                 if call.first_token is None and encoder.content_started:
                     call.first_token = call.since_start()
                     slot = endpoint.checkpoint(call, services)
-                    fast_path = open_fast_path(rest, call, slot=slot, limit=limit)
+                    kept = None if delivered is None else delivered.texts
+                    fast_path = open_fast_path(rest, call, slot=slot, limit=limit, kept=kept)
                 if slot is not None:
                     slot.delivered(encoder.delivered.text_quarter_tokens)
                 slow = sink.send(frames)
@@ -51,7 +56,16 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
             if not taken % TURN or call.stop_by:
                 await yield_to_loop()
             call.asked_at = monotonic()
-            item = await anext(rest, None)
+            try:
+                item = await anext(rest, None)
+                if item is None and delivered is not None and not delivered.ended:
+                    raise UpstreamTruncated()
+            except UpstreamError as error:
+                if continuation is None or call.stopped:
+                    raise
+                rest = await continuation.after(error)
+                continuation = delivered = None
+                item = await anext(rest, None)
             if fast_path is not None and fast_path.slow is not None:
                 slow, fast_path.slow = fast_path.slow, None
                 call.asked_at = 0.0

@@ -19,8 +19,13 @@ from gateway.plugins.text_fast_path import LanedStream, TextLane
 from gateway.schemas.chat_response import ChatChunk
 
 
-def open_fast_path(rest: object, call: Call, *, slot: Slot | None, limit: object) -> TextRelay | None:
-    """Open the fast path of `rest`, if it has one and the answer is a chat's; None otherwise."""
+def open_fast_path(
+    rest: object, call: Call, *, slot: Slot | None, limit: object, kept: list[str] | None = None
+) -> TextRelay | None:
+    """Open the fast path of `rest`, if it has one and the answer is a chat's; None otherwise.
+
+    `kept` gets the texts.
+    """
     encoder, sink = call.encoder, call.sink
     if not (isinstance(rest, LanedStream) and isinstance(encoder, AnswerEncoder)):
         return None
@@ -28,13 +33,13 @@ def open_fast_path(rest: object, call: Call, *, slot: Slot | None, limit: object
     assert sink is not None
     assert isinstance(limit, HoldExtension)
     call.lane_units = encoder.delivered.text_quarter_tokens
-    return TextRelay(rest.lane, call, encoder=encoder, sink=sink, slot=slot, extension=limit)
+    return TextRelay(rest.lane, call, encoder=encoder, sink=sink, slot=slot, extension=limit, kept=kept)
 
 
 class TextRelay:
     """Takes the texts of one lane; `slow` is a future that the relay must await before it sends more."""
 
-    __slots__ = ("_below", "_chunks", "_write", "call", "encoder", "extension", "lane", "sink", "slot", "slow")
+    __slots__ = ("_below", "_chunks", "_keep", "_write", "call", "encoder", "extension", "lane", "sink", "slot", "slow")
 
     def __init__(
         self,
@@ -45,11 +50,13 @@ class TextRelay:
         sink: EventSink,
         slot: Slot,
         extension: HoldExtension,
+        kept: list[str] | None,
     ) -> None:
         self.lane, self.call, self.encoder, self.sink, self.slot = lane, call, encoder, sink, slot
         self.extension, self._below = extension, extension.until
         self.slow: asyncio.Future[None] | None = None
         self._write: Callable[[bytes], asyncio.Future[None] | None] | None = None  # after the first text
+        self._keep = None if kept is None else kept.extend
         self._chunks = 0  # added to the call when the lane closes: one object less per chunk
         lane.take = self._take
 
@@ -69,6 +76,8 @@ class TextRelay:
             self._below = self.extension.until  # it changes only when reached, so an old value is only too low
             return False
         self._chunks += len(texts)
+        if self._keep is not None:
+            self._keep(texts)
         self.slot.delivered(encoder.delivered.text_quarter_tokens)
         write = self._write
         if write is None or self.call.detached:

@@ -112,6 +112,12 @@ METRICS = (
         ("model", "kind"),
     ),
     MetricSpec(
+        "gateway_joins",
+        "counter",
+        "Cut streams that another target was asked to finish; kind is prefill, overlap, restart or refused",
+        ("model", "kind"),
+    ),
+    MetricSpec(
         "gateway_hedges_lost",
         "counter",
         "Attempts cancelled because another attempt answered first",

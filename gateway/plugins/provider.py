@@ -100,6 +100,14 @@ class Chat(abc.ABC):
         """Sampling fields, such as `temperature`, that this model refuses; they are left out, named to the caller."""
         return frozenset()
 
+    def prefill(self, target: Target) -> str:
+        """How this model is asked to go on with a begun answer, which is the last message, of the assistant.
+
+        "assistant": by that alone; "prefix": with `prefix` in it; "continue_final_message": with this field beside the
+        messages; "none": not at all.
+        """
+        return "unknown"
+
     @abc.abstractmethod
     def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """Yield the answer's chunks: text or tool fragments, a finish per choice, usage if it is known.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from gateway.errors.attempt_answer import CANCELLED, MOST_ANSWERS, AttemptAnswer, code_of, outcome_code
+from gateway.errors.attempt_answer import CANCELLED, MOST_ANSWERS, NOT_JOINED, AttemptAnswer, code_of, outcome_code
 from gateway.http_client.send_state import PendingAnswer, SendState
 from gateway.routing.router import Candidate
 
@@ -46,6 +46,12 @@ def answers_of(state: SendState, tried: Sequence[Candidate], outcome: str) -> tu
         else:
             answers.append(last)
     return tuple(answers)
+
+
+def note_not_joined(state: SendState, tried: Sequence[Candidate], candidate: Candidate) -> None:
+    """The current attempt answered, but its text did not fit what another one had delivered."""
+    if len(state.failures) < len(tried):
+        _note(state, candidate, NOT_JOINED, state.all_answers(), since=state.started, begun=state.begun)
 
 
 class Race:

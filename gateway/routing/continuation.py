@@ -1,10 +1,9 @@
-"""Continues a text stream at another target when its upstream cut it off, if the model has `continue_cut = true`.
+"""Lets another target finish a text stream that its upstream cut, where its text is proved to fit (`seam`).
 
-The new target gets the conversation, the text so far as an assistant message, and the request to continue it. This
-works for plain text only: a stream with a tool call, a second choice, reasoning or other content stays cut, and so does
-structured output. It happens once per call, if an attempt is left. When no other target answers, the caller gets the
-error of the cut. Sharp edge: no upstream reports the usage of the whole answer, so the charge follows the delivered
-text and is marked as estimated.
+The other target is asked as `continuation_requests` says. Nothing of its answer is sent to the caller before it is
+known to fit. What does not fit, or comes after a tool call, a second choice or other content, stays cut, and the caller
+gets the error of the cut. It happens once per call, if an attempt is left. Sharp edge: no upstream reports the usage of
+the whole answer, so the charge follows the delivered text and is marked as estimated.
 """
 
 from __future__ import annotations
@@ -12,159 +11,159 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
-import msgspec
-from msgspec import UNSET, Raw, structs
+from msgspec import UNSET
 
-from gateway.billing.usage import text_units, tokens_of
 from gateway.errors import GatewayError, UpstreamError, UpstreamTruncated
 from gateway.http_client.send_state import current
-from gateway.routing.attempt_answers import note_failure
+from gateway.routing.attempt_answers import note_failure, note_not_joined
+from gateway.routing.continuation_requests import Asked, ask_others
+from gateway.routing.delivered_text import DeliveredText
 from gateway.routing.dispatcher import Dispatcher, Opened
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
-from gateway.schemas.answer_surrogates import ends_in_high_surrogate, whole
-from gateway.schemas.chat_messages import AssistantMessage, TextFormat, UserMessage
+from gateway.routing.seam import NotJoined, Seam
+from gateway.schemas.answer_surrogates import WaitingSurrogates
 from gateway.schemas.chat_request import ChatRequest
-from gateway.schemas.chat_response import ChatChunk, ChunkChoice, Delta
-
-RESUME_PROMPT = "Continue your answer exactly where it stops. Repeat nothing, explain nothing."
-MAX_TEXT = 1 << 20  # characters of text that are kept; a longer answer stays cut
+from gateway.schemas.chat_response import ChatChunk
 
 Attempt = Callable[[Adapted[ChatRequest]], AsyncIterator[ChatChunk]]
+REFUSED = "refused"  # in the metric, beside the forms of a seam
 
 
 @dataclass(eq=False, repr=False, slots=True)
 class Continuation:
-    """The rest of one opened stream, followed by the rest of another one if the first is cut."""
+    """The way to the rest of one opened stream, if that is cut."""
 
     opened: Opened[ChatChunk]
     options: Sequence[Adapted[ChatRequest]]
     _: KW_ONLY
+    mode: str  # "proved" or "any"
     dispatcher: Dispatcher
     attempt: Attempt
     tried: list[Candidate]
-    on_continued: Callable[[], None]  # called when another target continues
-    continued: bool = False
-    _rest: AsyncIterator[ChatChunk] = field(init=False)
-    _parts: list[str] | None = field(default_factory=list)  # the text so far; None once it cannot be continued
-    _size: int = 0
-    _ended: bool = False
+    on_joined: Callable[[str, int], None]  # called with the form of the seam and its offset in characters
+    delivered: DeliveredText = field(default_factory=DeliveredText)
 
-    def __post_init__(self) -> None:
-        self._rest = self.opened.rest  # which the caller replaces with `chunks`
-
-    async def chunks(self) -> AsyncIterator[ChatChunk]:
-        """Every chunk after the first."""
-        self._note(self.opened.first)
-        try:
-            async for chunk in self._rest:
-                self._note(chunk)
-                yield chunk
-            if self._ended:
-                return
-            failure: UpstreamError = UpstreamTruncated()
-        except UpstreamError as error:
-            failure = error
-        try:
-            opened = await self._other(failure)
-        finally:
-            del failure  # its traceback refers to this frame
-        try:
-            yield _plain(opened.first)
-            async for chunk in opened.rest:
-                yield _plain(chunk)
-        finally:
-            await opened.close()
-
-    async def _other(self, failure: UpstreamError) -> Opened[ChatChunk]:
-        """The stream of the target that continues; raises `failure` when none does."""
+    async def after(self, failure: UpstreamError) -> AsyncIterator[ChatChunk]:
+        """The rest of the answer from another target; raises `failure` when there is none."""
         here = self.opened.candidate
         try:
-            options = self._options_to_continue() if failure.retryable else []
-            if not options or not self.dispatcher.may_continue(self.options[0].candidate.model, self.tried):
+            asked = ask_others(self.delivered, self.options, here, self.mode) if failure.retryable else None
+            model = self.options[0].candidate.model
+            if asked is None or not asked.options or not self.dispatcher.may_continue(model, self.tried):
                 raise failure
             note_failure(current(), self.tried, here, failure)
             try:
-                opened = await self.dispatcher.open(options, self.attempt, self.tried)
+                other = await self._open(asked)
+                rest = await self._joined(other, asked)
             except BaseException as error:
                 # The target that delivered is the last one, also where the caller leaves now.
                 self.tried[:] = [*(candidate for candidate in self.tried if candidate is not here), here]
-                if isinstance(error, GatewayError):
+                if isinstance(error, GatewayError | NotJoined):
                     # The errors of the other targets are about a request that the caller did not send.
+                    self.dispatcher.metrics.inc("gateway_joins", (model.name, REFUSED))
                     raise failure from None
                 raise
             self.dispatcher.failed(here, failure)
         finally:
-            del failure  # as above
-        self.opened.continue_with(opened)
-        self.continued = True
-        self.on_continued()
-        return opened
+            del failure  # its traceback refers to this frame
+        self.opened.continue_with(other)
+        self.opened.rest = chunks = rest.chunks()  # whose end closes it
+        self.dispatcher.metrics.inc("gateway_joins", (model.name, rest.seam.form))
+        self.on_joined(rest.seam.form, len(asked.delivered))
+        return chunks
 
-    def _note(self, chunk: ChatChunk) -> None:
-        self._ended = self._ended or any(part.finish_reason for part in chunk.choices)
-        if self._parts is None:
-            return
-        for part in chunk.choices:
-            if part.index or not _is_text(part.delta):
-                self._parts = None
+    async def _open(self, asked: Asked) -> Opened[ChatChunk]:
+        """The first stream that begins; a target that refuses the request is followed by the next one."""
+        options = asked.options
+        while True:
+            try:
+                return await self.dispatcher.open(options, self.attempt, self.tried)
+            except GatewayError as error:
+                last = self.tried[-1]
+                at = next((at for at, option in enumerate(options) if option.candidate is last), len(options))
+                options = options[at + 1 :]
+                if (isinstance(error, UpstreamError) and error.retryable) or not options:
+                    raise
+                if not self.dispatcher.may_continue(options[0].candidate.model, self.tried):
+                    raise
+
+    async def _joined(self, other: Opened[ChatChunk], asked: Asked) -> JoinedStream:
+        """The stream, read until its text is known to fit."""
+        rest = JoinedStream(other, asked.seam(other.candidate))
+        state = current()
+        try:
+            await rest.read_to_seam()
+        except BaseException as error:
+            if isinstance(error, NotJoined):
+                note_not_joined(state, self.tried, other.candidate)
+            elif isinstance(error, UpstreamError):
+                note_failure(state, self.tried, other.candidate, error)
+                self.dispatcher.failed(other.candidate, error)
+            await other.close()
+            raise
+        return rest
+
+
+class JoinedStream:
+    """The chunks of another target as parts of the answer: from the seam on, without role, reasoning and usage."""
+
+    def __init__(self, other: Opened[ChatChunk], seam: Seam) -> None:
+        self.seam = seam
+        self._other = other
+        self._first: ChatChunk | None = None  # from the seam on
+        self._surrogates = WaitingSurrogates()
+
+    async def read_to_seam(self) -> None:
+        """Read until the text is known to fit; NotJoined if it does not, UpstreamError if the stream fails before."""
+        chunk: ChatChunk | None = self._other.first
+        while chunk is not None:
+            if self._feed(self._plain(chunk)):
+                self._first = chunk
                 return
-            if part.delta.content:
-                self._parts.append(part.delta.content)
-                self._size += len(part.delta.content)
-        if self._size > MAX_TEXT:
-            self._parts = None
+            chunk = await anext(self._other.rest, None)
+        raise UpstreamTruncated()
 
-    def _options_to_continue(self) -> list[Adapted[ChatRequest]]:
-        """The other targets, with the request to continue; empty when this answer cannot be continued."""
-        if not self._parts or self._ended or not _is_prose(self.options[0].request):
-            return []
-        text = "".join(self._parts)
-        text = whole(text[:-1] if ends_in_high_surrogate(text) else text)  # what the client got of it
-        here = self.opened.candidate.target
-        return [
-            structs.replace(option, request=continued(option.request, text, factor=option.candidate.model.token_factor))
-            for option in self.options
-            if option.candidate.target is not here
-        ]
+    async def chunks(self) -> AsyncIterator[ChatChunk]:
+        """Every chunk from the seam on."""
+        try:
+            assert self._first is not None
+            yield self._first
+            self._first = None
+            async for chunk in self._other.rest:
+                yield self._plain(chunk)
+        finally:
+            await self._other.close()
 
+    def _feed(self, chunk: ChatChunk) -> bool:
+        """Whether the text is known to fit with this chunk, which then has the new text only."""
+        new: str | None = None
+        for part in chunk.choices:
+            delta = part.delta
+            if delta.content:
+                new = self.seam.feed(delta.content)
+                delta.content = new or UNSET
+            if new is not None:
+                continue
+            if delta.tool_calls or delta.function_call:
+                delta.content = new = self.seam.before_call()
+            elif delta.continues:
+                raise NotJoined
+            elif part.finish_reason is not None:
+                delta.content = new = self.seam.end()
+        return new is not None
 
-def continued(request: ChatRequest, text: str, *, factor: float) -> ChatRequest:
-    """The request for the rest of an answer whose beginning is `text`."""
-    messages = [*request.messages, AssistantMessage(content=text), UserMessage(content=RESUME_PROMPT)]
-    fields = {**request.fields, "messages": _appended(request.fields.get("messages"), messages)}
-    limits = {}
-    for name in ("max_tokens", "max_completion_tokens"):
-        limit = getattr(request, name)
-        if limit is not None:
-            limits[name] = max(1, limit - tokens_of(text_units(text), factor=factor))
-            fields[name] = Raw(b"%d" % limits[name])
-    return structs.replace(request, messages=messages, fields=fields, **limits)
-
-
-def _appended(sent: Raw | None, messages: Sequence[object]) -> Raw:
-    """The messages as the caller sent them, and the two that the gateway adds."""
-    ours = b",".join(map(msgspec.json.encode, messages[-2:]))
-    body = bytes(sent).rstrip() if sent is not None else b""
-    return Raw(body[:-1] + b"," + ours + b"]") if body else Raw(msgspec.json.encode(messages))
-
-
-def _is_prose(request: ChatRequest) -> bool:
-    plain_format = request.response_format is None or isinstance(request.response_format, TextFormat)
-    return plain_format and request.choices == 1 and not request.logprobs and "audio" not in (request.modalities or ())
-
-
-def _is_text(delta: Delta) -> bool:
-    return not any(value is not UNSET and value is not None for value in delta.other_parts)
-
-
-def _plain(chunk: ChatChunk) -> ChatChunk:
-    """A chunk of the other target as part of this answer, without its role and its usage."""
-    chunk.usage = UNSET
-    chunk.choices = [_without_role(part) for part in chunk.choices if part.index == 0]
-    return chunk
-
-
-def _without_role(part: ChunkChoice) -> ChunkChoice:
-    part.delta.role = UNSET
-    return part
+    def _plain(self, chunk: ChatChunk) -> ChatChunk:
+        chunk.usage = UNSET
+        chunk.choices = [part for part in chunk.choices if part.index == 0]
+        for part in chunk.choices:
+            delta = part.delta
+            delta.role = delta.reasoning_content = delta.reasoning_details = delta.thinking_blocks = UNSET
+            text = delta.content or ""
+            if text:
+                text = self._surrogates.join(0, text)
+            if part.finish_reason is not None:
+                text += self._surrogates.give_up(0)
+            if text or delta.content:
+                delta.content = text
+        return chunk

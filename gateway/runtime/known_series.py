@@ -66,6 +66,8 @@ def _of_model(name: str, model: ModelSettings, settings: Settings) -> Iterator[S
     yield from (("gateway_limit_refusals", (name, limit, scope)) for limit, scope in LIMITS)
     kinds = ("retry", "fallback", "hedge", "continuation")
     yield from (("gateway_extra_attempts", (name, kind)) for kind in kinds)
+    if model.continues != "off":
+        yield from (("gateway_joins", (name, form)) for form in ("prefill", "overlap", "restart", "refused"))
     for provider in providers:
         yield "gateway_clamped_calls", (name, provider)
         yield "gateway_hedges_lost", (name, provider)

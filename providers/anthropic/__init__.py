@@ -139,6 +139,9 @@ class AnthropicProvider(HttpProvider, Chat):
             return None
         return accepted_by_model(self._accepted, self._traits_of(target.model))
 
+    def prefill(self, target: Target) -> str:
+        return "assistant" if self._traits_of(target.model).prefill else "none"
+
     def refused_sampling(self, target: Target) -> frozenset[str]:
         """Those of a chat request, for the models that take none."""
         return frozenset() if self._traits_of(target.model).sampling else CHAT_SAMPLING

@@ -124,6 +124,11 @@ class BedrockProvider(Provider, Chat):
             return None
         return accepted_by_model(self._accepted, model.traits)
 
+    def prefill(self, target: Target) -> str:
+        model = self._model(target.model)
+        knows = model.traits.prefill if model.claude else "amazon.nova" in target.model
+        return "assistant" if knows else "none"
+
     def refused_sampling(self, target: Target) -> frozenset[str]:
         """Those of a chat request, for the models that take none."""
         return frozenset() if self._model(target.model).traits.sampling else CHAT_SAMPLING

@@ -162,6 +162,9 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
 
     # Chat ------------------------------------------------------------------------------------------------------------
 
+    def prefill(self, target: Target) -> str:
+        return "assistant"
+
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
         """Requests in Gemini's own dialect are passed through."""
         return accepted_fields(dialect, has_safety=bool(self._safety))

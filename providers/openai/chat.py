@@ -55,6 +55,12 @@ class OpenAIChat(OpenAIServer, Chat):
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
         return self._responses if dialect == RESPONSES else None
 
+    def prefill(self, target: Target) -> str:
+        if self.official:
+            return "none"
+        beta = self.quirks.beta_prefill
+        return beta if beta is not None and self.base_url.endswith("/beta") else self.quirks.prefill
+
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""
         if request.native is not None and self._is_native(request.native):

@@ -37,6 +37,8 @@ class Quirks(Struct, frozen=True, kw_only=True):
     reasoning_back: ReasoningBack = "as_sent"  # what becomes of their reasoning
     short_call_ids: bool = False  # ids of tool calls must be nine letters or digits
     flat_audio: bool = False  # `input_audio` is the base64 itself
+    prefill: str = "unknown"  # how it goes on with a begun answer
+    beta_prefill: str | None = None  # the same at its address that ends with /beta
 
     @property
     def has_accent(self) -> bool:
@@ -136,6 +138,7 @@ PRESETS: Mapping[str, Quirks] = {
         answer_keys=frozenset({"role", "content", "tool_calls", "prefix"}),
         short_call_ids=True,
         flat_audio=True,
+        prefill="prefix",
     ),
     "deepseek": Quirks(
         base_url="https://api.deepseek.com",
@@ -145,6 +148,8 @@ PRESETS: Mapping[str, Quirks] = {
         max_tokens_field="max_tokens",
         developer_role=False,
         reasoning_back="with_tools",
+        prefill="none",
+        beta_prefill="prefix",
     ),
     "groq": Quirks(
         base_url="https://api.groq.com/openai/v1",
@@ -182,6 +187,7 @@ PRESETS: Mapping[str, Quirks] = {
     "vllm": Quirks(
         base_url="http://localhost:8000/v1",
         own=_VLLM_OWN,
+        prefill="continue_final_message",
         refused=_OPENAI_ONLY,
         instead=_THREE_LEVELS,
         developer_role=False,

@@ -186,7 +186,7 @@ async def test_stream_that_could_not_be_continued_has_both_failures(
     client: Client, upstream: FakeUpstream, other: FakeUpstream, ledger: Ledger
 ) -> None:
     upstream.enqueue(cut({"content": "Once upon "}, {"content": "a time"}))
-    other.enqueue(Reply.error(400, "odd"))
+    other.enqueue(Reply.error(400, "odd"), Reply.error(400, "odd"))
     line = await line_of(client, ledger, "going", stream=True)
     assert answers(line) == [("a", "going", "upstream_stream_truncated", 200), ("b", "going", "invalid_value", 400)]
     assert (line.meta["provider"], line.meta["outcome"]) == ("a", "upstream_stream_truncated")

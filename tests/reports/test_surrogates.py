@@ -268,7 +268,7 @@ async def test_answer_that_is_cut_inside_a_character_is_continued_after_the_last
     upstream.enqueue(Reply(headers=EVENTS, frames=cut, end="cut"), streamed("m1", [f"{SMILE}!"]))
     _, text, failure = await client.stream(model="continued")
     assert (text_of(text), failure) == (f"Hi there, you{SMILE}!", None)
-    assert upstream.seen[-1].json["messages"][-2]["content"] == "Hi there, you"
+    assert upstream.seen[-1].json["messages"][-1]["content"] == "Hi there, you"
 
 
 # Passed on as it came -----------------------------------------------------------------------------------------------

@@ -145,17 +145,24 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     def stream_encoder(self, call: Call, opened: Opened[ChatChunk], services: Services) -> AnswerEncoder:
         form, count = _stream_form(call, services), ChatCounting.of(call).public
-        encoder = self.dialect.stream_encoder(form, call.request, count)
-        if call.model.continue_cut and not _is_native(call):
-            opened.rest = Continuation(
-                opened,
-                call.adapted,
-                dispatcher=services.dispatcher,
-                attempt=self.attempt_stream,
-                tried=call.attempts,
-                on_continued=encoder.continue_elsewhere,
-            ).chunks()
-        return encoder
+        return self.dialect.stream_encoder(form, call.request, count)
+
+    def continuation(self, call: Call, opened: Opened[ChatChunk], services: Services) -> Continuation | None:
+        if call.model.continue_cut == "off" or len(call.adapted) < 2 or _is_native(call):
+            return None
+
+        def joined(form: str, offset: int) -> None:
+            call.encoder.continue_elsewhere()
+
+        return Continuation(
+            opened,
+            call.adapted,
+            mode=call.model.continue_cut,
+            dispatcher=services.dispatcher,
+            attempt=self.attempt_stream,
+            tried=call.attempts,
+            on_joined=joined,
+        )
 
     def hold_limit(self, call: Call, ledger: Ledger) -> HoldExtension:
         return HoldExtension(call, ledger)

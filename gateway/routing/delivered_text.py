@@ -1,0 +1,59 @@
+"""The text that a stream has delivered, in case another target must go on with it.
+
+`note` is called for each chunk; the text fast path extends `texts` itself. Sharp edge: texts are only counted when many
+have come together, so the limit holds roughly.
+"""
+
+from __future__ import annotations
+
+from msgspec import UNSET
+
+from gateway.schemas.answer_surrogates import ends_in_high_surrogate, whole
+from gateway.schemas.chat_response import ChatChunk
+
+MAX_TEXT = 1 << 20  # characters that are kept; a longer answer stays cut
+MANY = 512  # texts that are then put together
+
+
+class DeliveredText:
+    """What was delivered of one answer."""
+
+    __slots__ = ("ended", "has_more", "has_reasoning", "texts")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.has_reasoning = False
+        self.has_more = False  # than one text that can be compared: a tool call, a second choice, too much text
+        self.ended = False  # a finish has come
+
+    def note(self, chunk: ChatChunk) -> None:
+        """A chunk that will be delivered."""
+        for part in chunk.choices:
+            delta = part.delta
+            if part.finish_reason is not None:
+                self.ended = True
+            if part.index or any(value is not UNSET and value is not None for value in delta.other_parts):
+                self._note_other(part.index, reasoning=bool(delta.reasoning_content), parts=delta.other_parts[1:])
+            if delta.content:
+                self.texts.append(delta.content)
+        if len(self.texts) > MANY:
+            self._put_together()
+
+    def _note_other(self, index: int, *, reasoning: bool, parts: tuple[object, ...]) -> None:
+        self.has_reasoning = self.has_reasoning or reasoning
+        if index or any(value is not UNSET and value is not None for value in parts):
+            self.has_more = True
+
+    def _put_together(self) -> None:
+        text = "".join(self.texts)
+        if len(text) > MAX_TEXT:
+            self.has_more, text = True, ""
+        self.texts[:] = [text]
+
+    @property
+    def text(self) -> str:
+        """The text that the caller has; empty if it cannot be joined with anything."""
+        text = "".join(self.texts)
+        if self.has_more or len(text) > MAX_TEXT:
+            return ""
+        return whole(text[:-1] if ends_in_high_surrogate(text) else text)

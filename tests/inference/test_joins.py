@@ -1,0 +1,246 @@
+"""What another target is asked for the rest of a cut stream, what of its answer is sent, and what is charged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
+from gateway.inference.text_fast_path import TextRelay
+from gateway.ledger import Ledger
+from gateway.runtime.gateway import Gateway
+from gateway.testing import FakeUpstream
+from gateway.testing.fake_upstream import Reply
+from tests.api.conftest import Client
+from tests.inference.test_continuation import CALL, chunk, cut, rest, said
+
+FORMS = ("assistant", "prefix", "continue_final_message", "none")
+
+
+@pytest.fixture
+def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
+    """A model of two targets for each way of asking, and one with a fallback model."""
+    provider = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    targets = [{"provider": "one", "model": "first"}, {"provider": "two", "model": "second"}]
+    price = {"price": {"input": 1, "output": 2}}
+    pair = {"targets": targets, "strategy": "in_order", **price}
+    models: dict[str, Any] = {name: {**pair, "prefill": name} for name in FORMS}
+    models |= {"any": {**pair, "continue_cut": "any"}, "unknown": pair}
+    models["any-again"] = {**pair, "continue_cut": True, "prefill": "none"}
+    models["alone"] = {"provider": "one", **price}
+    models["falls"] = {"provider": "one", "fallbacks": ["alone"], **price}
+    return parse(
+        {
+            "store": {"data_dir": str(tmp_path)},
+            "providers": {"one": provider, "two": provider},
+            "models": models,
+        },
+        demo=True,
+    )
+
+
+def is_cut(text: str) -> bool:
+    return "upstream_stream_truncated" in text and "[DONE]" not in text
+
+
+@pytest.mark.parametrize(
+    ("form", "message", "fields"),
+    [
+        ("assistant", {}, {}),
+        ("prefix", {"prefix": True}, {}),
+        ("continue_final_message", {}, {"add_generation_prompt": False, "continue_final_message": True}),
+    ],
+)
+async def test_each_target_is_asked_in_the_form_that_it_knows(
+    client: Client, upstream: FakeUpstream, form: str, message: dict[str, Any], fields: dict[str, Any]
+) -> None:
+    upstream.enqueue(cut({"content": "Once upon "}), rest(" a time."))
+    _, text, _ = await client.stream(model=form)
+    assert said(text) == "Once upon a time."
+    sent = upstream.seen[1].json
+    assert sent["messages"] == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Once upon", **message},
+    ]
+    assert {name: sent.get(name) for name in ("add_generation_prompt", "continue_final_message")} == {
+        "add_generation_prompt": None,
+        "continue_final_message": None,
+        **fields,
+    }
+
+
+@pytest.mark.parametrize("fields", [{"temperature": 0}, {"seed": 7}, {"seed": 7, "max_tokens": 50}])
+@pytest.mark.holds("routing.md#streams-that-their-upstream-cuts-1")
+async def test_a_repeatable_request_is_sent_again_unchanged_and_compared(
+    client: Client, upstream: FakeUpstream, fields: dict[str, Any]
+) -> None:
+    upstream.enqueue(cut({"content": "Once upon "}), rest("Once upon a time."))
+    _, text, _ = await client.stream(model="none", **fields)
+    assert said(text) == "Once upon a time."
+    assert text.endswith("data: [DONE]\n\n")
+    assert {**upstream.seen[1].json, "model": ""} == {**upstream.seen[0].json, "model": ""}
+
+
+async def test_a_request_that_is_not_repeatable_is_sent_again_only_if_the_setting_says_so(
+    client: Client, upstream: FakeUpstream
+) -> None:
+    upstream.enqueue(cut({"content": "Once upon "}), cut({"content": "Once upon "}), rest("Once upon a time."))
+    _, text, _ = await client.stream(model="none")
+    assert is_cut(text)
+    assert len(upstream.seen) == 1
+    _, text, _ = await client.stream(model="any-again")
+    assert said(text) == "Once upon a time."
+    assert len(upstream.seen[2].json["messages"]) == 1
+
+
+async def test_a_target_that_may_not_know_how_to_go_on_is_asked_only_if_the_setting_says_so(
+    client: Client, upstream: FakeUpstream
+) -> None:
+    for second, whole in ((" a time.", "Once upon a time."), ("Once upon a time.", "Once upon a time.")):
+        upstream.enqueue(cut({"content": "Once upon "}), rest(second))
+        _, text, _ = await client.stream(model="any")
+        assert said(text) == whole
+        assert upstream.seen[-1].json["messages"][-1] == {"role": "assistant", "content": "Once upon"}
+    upstream.enqueue(cut({"content": "Once upon "}))
+    _, text, _ = await client.stream(model="unknown")
+    assert is_cut(text)
+
+
+async def test_another_answer_is_not_joined_and_the_caller_gets_the_error_of_the_cut(
+    client: Client, upstream: FakeUpstream, gateway: Gateway, ledger: Ledger
+) -> None:
+    upstream.enqueue(cut({"content": "Once upon "}), rest("Once there was"))
+    _, text, _ = await client.stream(model="none", seed=1)
+    assert is_cut(text)
+    assert said(text) == "Once upon "
+    await ledger.drain()
+    [line] = [line.json_form() async for line in ledger.lines("acme") if line.kind == "use"]
+    assert [answer["code"] for answer in line["answers"]] == ["upstream_stream_truncated", "not_joined"]
+    assert {circuit.in_flight for circuit in gateway.health.all()} == {0}
+    rows = {str(circuit.key): circuit.count.row for circuit in gateway.health.all() if circuit.key.model}
+    assert rows["one#1/first (chat)"] == 1
+    assert rows["two#1/second (chat)"] == 0, "it has answered"
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+async def test_a_refused_start_leads_to_the_request_of_the_caller_and_never_to_the_caller(
+    client: Client, upstream: FakeUpstream, repeatable: bool
+) -> None:
+    upstream.enqueue(cut({"content": "Once upon "}), Reply.error(400, "end with the user"), rest("Once upon a time."))
+    _, text, _ = await client.stream(model="assistant", **({"temperature": 0} if repeatable else {}))
+    assert "end with the user" not in text
+    if repeatable:
+        assert said(text) == "Once upon a time."
+        assert upstream.seen[2].json["messages"] == [{"role": "user", "content": "Hi"}]
+    else:
+        assert is_cut(text)
+        assert len(upstream.seen) == 2
+
+
+async def test_a_fallback_model_joins_by_default_where_the_request_is_repeatable(
+    client: Client, upstream: FakeUpstream
+) -> None:
+    upstream.enqueue(cut({"content": "Once upon "}), rest("Once upon a time."))
+    _, text, _ = await client.stream(model="falls", temperature=0)
+    assert said(text) == "Once upon a time."
+    frames = [msgspec.json.decode(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
+    assert {frame["model"] for frame in frames} == {"falls"}
+
+
+async def test_a_model_alone_stays_cut(client: Client, upstream: FakeUpstream) -> None:
+    upstream.enqueue(cut({"content": "Once upon "}), rest("Once upon a time."))
+    _, text, _ = await client.stream(model="alone", temperature=0)
+    assert is_cut(text)
+    assert len(upstream.seen) == 1
+
+
+@pytest.mark.parametrize("fields", [{"response_format": {"type": "json_object"}}, {}], ids=["structured", "reasoned"])
+async def test_structured_output_and_reasoned_text_join_only_an_answer_that_begins_again(
+    client: Client, upstream: FakeUpstream, fields: dict[str, Any]
+) -> None:
+    begun = [{"content": '{"a": '}] if fields else [{"reasoning_content": "Hm"}, {"content": '{"a": '}]
+    again = Reply.stream(
+        [chunk({"reasoning_content": "Other"}), chunk({"content": '{"a": 1}'}), chunk({}, finish="stop")]
+    )
+    upstream.enqueue(cut(*begun), again)
+    _, text, _ = await client.stream(model="assistant", seed=1, **fields)
+    assert said(text) == '{"a": 1}'
+    assert "Other" not in text
+    assert len(upstream.seen[1].json["messages"]) == 1
+
+
+async def test_the_rest_may_be_a_tool_call(client: Client, upstream: FakeUpstream) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    called = Reply.stream([chunk({"content": " now."}), chunk(CALL), chunk({}, finish="tool_calls")])
+    upstream.enqueue(cut({"content": "I look it up"}), called)
+    _, text, _ = await client.stream(model="assistant", tools=[tool])
+    assert said(text) == "I look it up now."
+    assert '"name":"f"' in text
+    assert '"finish_reason":"tool_calls"' in text
+
+
+async def test_characters_cut_in_halves_join_whole(client: Client, upstream: FakeUpstream) -> None:
+    first = Reply.stream([], done=False)
+    first.frames = [
+        rb'data: {"choices":[{"index":0,"delta":{"content":"Party "},"finish_reason":null}]}' + b"\n\n",
+        rb'data: {"choices":[{"index":0,"delta":{"content":"\ud83c"},"finish_reason":null}]}' + b"\n\n",
+    ]
+    first.end = "cut"
+    second = Reply.stream([chunk({}, finish="stop")])
+    assert second.frames is not None
+    second.frames = [
+        rb'data: {"choices":[{"index":0,"delta":{"content":"Party \ud83c"},"finish_reason":null}]}' + b"\n\n",
+        rb'data: {"choices":[{"index":0,"delta":{"content":"\udf89 on"},"finish_reason":null}]}' + b"\n\n",
+        *second.frames,
+    ]
+    upstream.enqueue(first, second)
+    _, text, _ = await client.stream(model="none", seed=1)
+    assert said(text) == "Party 🎉 on"
+
+
+async def test_a_cut_before_the_seam_is_the_error_of_the_first_cut(
+    client: Client, upstream: FakeUpstream, gateway: Gateway
+) -> None:
+    upstream.enqueue(cut({"content": "Once upon "}), cut({"content": "Once "}))
+    _, text, _ = await client.stream(model="none", seed=1)
+    assert is_cut(text)
+    assert said(text) == "Once upon "
+    rows = {str(circuit.key): circuit.count.row for circuit in gateway.health.all() if circuit.key.model}
+    assert (rows["one#1/first (chat)"], rows["two#1/second (chat)"]) == (1, 1)
+
+
+async def test_seams_and_refusals_are_counted(client: Client, upstream: FakeUpstream, gateway: Gateway) -> None:
+    gateway.metrics.drain()
+    upstream.enqueue(cut({"content": "Once upon "}), rest(" a time."), cut({"content": "Once upon "}), rest("Sure, "))
+    await client.stream(model="assistant")
+    await client.stream(model="assistant")
+    delta = gateway.metrics.drain()
+    assert delta is not None
+    counts = {labels: value for name, labels, value in delta.counters if name == "gateway_joins"}
+    assert counts == {("assistant", "prefill"): 1.0, ("assistant", "refused"): 1.0}
+
+
+async def test_the_text_fast_path_is_taken_where_a_cut_would_be_continued(
+    client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    take = TextRelay._take
+
+    def noted(relay: TextRelay, like: Any, texts: list[str]) -> bool:
+        done = take(relay, like, texts)
+        if done:
+            taken.extend(texts)
+        return done
+
+    monkeypatch.setattr(TextRelay, "_take", noted)
+    words = [f"word{number} " for number in range(30)]
+    reply = Reply.stream([chunk({"content": word}) for word in words], done=False, interval=0.005)
+    reply.end = "cut"
+    upstream.enqueue(reply, rest("".join(words) + "end."))
+    _, text, _ = await client.stream(model="none", seed=1)
+    assert said(text) == "".join(words) + "end."
+    assert len(taken) > 10
