@@ -70,6 +70,8 @@ class Model(Struct, frozen=True, kw_only=True):
     strategy: str = "weighted"  # or "in_order", "least_latency", "least_busy"
     affinity: str = "session"  # or "none": calls of a session are ordered like others
     retries: int = 2  # attempts beyond the first
+    first_token_timeout: float = 0.0  # seconds to the first content of a stream; 0: none
+    patience: float = 3.0  # seconds that a rate limit may ask for before a fallback is tried
     hedge_after: float = 0.0  # seconds; 0: never
     continue_cut: str = "off"  # or "proved", "any"
     prefill: str = "auto"  # or how its targets are asked to go on with a begun answer
@@ -220,6 +222,8 @@ def _model(name: str, settings: ModelSettings, now: int, document: Settings, ali
         strategy=settings.strategy,
         affinity=settings.affinity,
         retries=settings.retries,
+        first_token_timeout=settings.first_token_timeout,
+        patience=settings.patience,
         hedge_after=settings.hedge_after,
         continue_cut=settings.continues,
         prefill=settings.prefill,

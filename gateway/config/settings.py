@@ -152,11 +152,13 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     max_tokens_field: Literal["", "max_tokens", "max_completion_tokens"] = ""
     connect_timeout: Seconds = 5.0
     first_byte_timeout: Seconds = 120.0
+    first_token_timeout: Annotated[float, Meta(ge=0, le=3600)] = 0.0
     idle_timeout: Seconds = 120.0
     total_timeout: Seconds = 600.0
     strategy: Literal["weighted", "in_order", "least_latency", "least_busy"] = "weighted"
     affinity: Literal["session", "none"] = "session"
     retries: Annotated[int, Meta(ge=0, le=2)] = 2
+    patience: Annotated[float, Meta(ge=0, le=60)] = 3.0
     hedge_after: Annotated[float, Meta(ge=0, le=600)] = 0.0
     continue_cut: Literal["auto", "off", "proved", "any"] | bool = "auto"
     prefill: Literal["auto", "assistant", "prefix", "continue_final_message", "none"] = "auto"

@@ -16,6 +16,8 @@ class UpstreamError(GatewayError):
 
     default_origin: ClassVar[FailureOrigin] = "answer"
     _origin: FailureOrigin | None = None
+    asked_wait: float | None = None  # seconds that the upstream asked to wait; `retry_after` may be a default
+    answered: int = 0  # the HTTP status of its answer; 0 if there was none
 
     status = 502
     default_code = "upstream_error"

@@ -13,6 +13,7 @@ sent to the client. Most chunks of a stream take this path: 3 µs each, where a 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Self
 
 from msgspec import Struct
 
@@ -33,7 +34,7 @@ class LanedStream:
         self.lane = lane
         self._chunks = chunks
 
-    def __aiter__(self) -> LanedStream:
+    def __aiter__(self) -> Self:
         return self
 
     def __anext__(self) -> Awaitable[ChatChunk]:

@@ -62,6 +62,11 @@ _OVERLOAD = re.compile(
     re.IGNORECASE,
 )
 _RATE = re.compile(r"rate[ _]?limit|too many requests|slow[ _]down|resource[ _]exhausted", re.IGNORECASE)
+_WAIT = re.compile(
+    r"(?:try again|retry)(?: your request)? (?:in|after) "
+    r"(\d{1,6}(?:\.\d{1,6})?) ?(ms\b|milliseconds?\b|s\b|sec(?:ond)?s?\b)",
+    re.IGNORECASE,
+)
 _TIME = re.compile(r"time[d ]?[ _-]?out", re.IGNORECASE)
 _AUTH = re.compile(r"authentication|invalid[ _]api[ _]?key|permission[ _]denied|unauthori[sz]ed", re.IGNORECASE)
 _INVALID = re.compile(r"invalid[ _]?request|bad[ _]?request|validation|invalid[ _]argument|unsupported", re.IGNORECASE)
@@ -127,7 +132,11 @@ def error_of_answer(
     complaint = _parse(body)
     if message:
         complaint = msgspec.structs.replace(complaint, message=message)
-    error = _typed(status, _without(hidden, complaint), retry_after=_wait(retry_after) or wait_asked(headers))
+    complaint = _without(hidden, complaint)
+    wait = _wait(retry_after) or wait_asked(headers) or _wait_in_words(complaint.message)
+    error = _typed(status, complaint, retry_after=wait)
+    if isinstance(error, UpstreamError):
+        error.answered, error.asked_wait = status, wait
     error.upstream_request_id = request_id_of(headers)
     return error
 
@@ -190,6 +199,14 @@ def wait_asked(headers: Mapping[str, str]) -> float | None:
 def _wait(seconds: float | None) -> float | None:
     """A pause that an upstream may ask for; None for any other value."""
     return seconds if seconds is not None and 0 < seconds <= MAX_WAIT else None
+
+
+def _wait_in_words(message: str) -> float | None:
+    """The pause in a message such as "Please try again in 1.2s"."""
+    found = _WAIT.search(message)
+    if found is None:
+        return None
+    return _wait(float(found[1]) * (0.001 if found[2].casefold().startswith("m") else 1.0))
 
 
 def _until(date: str) -> float:

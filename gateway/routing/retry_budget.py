@@ -61,6 +61,13 @@ class RetryBudget:
         own.left = max(0.0, own.left - 1.0)
         return True
 
+    def has_half(self, account: str) -> bool:
+        """Whether half of it is left, for attempts that could be done without."""
+        whole, own = self._whole, self._of(account)
+        whole.refill(self._calls)
+        own.refill(self._calls)
+        return whole.left * 2 >= BURST and own.left * 2 >= BURST * OF_ONE_ACCOUNT
+
     def _of(self, account: str) -> _Allowance:
         own = self._accounts.pop(account, None) or _Allowance(OF_ONE_ACCOUNT, self._calls)
         self._accounts[account] = own

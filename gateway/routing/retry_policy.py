@@ -1,8 +1,10 @@
 """Which candidate is tried next, and when: the order of one call's attempts after each kind of failure.
 
-Another target comes before another credential of the same target, unless the failure belongs to the credential. When
-every candidate was tried, one with a temporary failure is tried again after a pause. A call has at most three attempts;
-each extra one uses the model's retry budget, and all of them share the time limit of one. A candidate whose circuit
+Another target comes before another credential of the same target, unless the failure belongs to the credential. A
+fallback is another model, so the requested one gets one more attempt before it: soon after a short failure, or when the
+wait is over for which a rate limit asks. When every candidate was tried, one with a temporary failure is tried again
+after a pause. A call has at most three attempts; each extra one uses the model's retry budget, and all of them share
+the time limit of one. A candidate whose circuit
 opened meanwhile is skipped. Sharp edge: after a timeout the same target is not tried again, because it may have done
 and billed the work.
 """
@@ -24,8 +26,11 @@ from gateway.routing.router import Candidate, unavailable
 
 PAUSE = 0.1  # seconds before the same candidate is tried again, with jitter
 LONGEST_PAUSE = 5.0  # longest wait in seconds that an upstream may ask for while the caller waits
+SOON = (0.1, 0.5)  # seconds before the same model is tried once more in place of its fallback
 GRACE = 0.01  # seconds; a timer may be early by a millisecond
 
+
+GATEWAY_TIMEOUT = 504
 
 F = TypeVar("F", bound=Adapted[Any])
 T = TypeVar("T")
@@ -44,6 +49,7 @@ class RetryPolicy(Generic[F]):
         self._options = options
         self._untried: Sequence[F] = options[1:]
         self._count = len(tried)  # above 0 where a stream is continued
+        self._wait: float | None = None  # seconds before the one more attempt that precedes a fallback
         if begun:  # the first option is among the tried
             self.now = options[0]
         elif options[0].candidate.circuit.closed():
@@ -58,11 +64,16 @@ class RetryPolicy(Generic[F]):
         if following is None:
             return None
         again = any(candidate is following.candidate for candidate in self._tried)
-        pause = self._pause(failure) if again else 0.0
+        pause = 0.0 if not again else self._pause(failure) if self._wait is None else self._wait
         if pause >= self.left():
             return None
         if again:
             await asyncio.sleep(pause)
+        if again and self._wait is not None and not _is_ready(following):
+            fallback = self._next(failure)
+            if fallback is None:
+                return None
+            following, again = fallback, False
         if not _is_ready(following) or not self._spend():
             return None
         metrics.inc("gateway_extra_attempts", (self._model.name, "retry" if again else "fallback"))
@@ -131,8 +142,38 @@ class RetryPolicy(Generic[F]):
             isinstance(failure, errors.UpstreamRateLimited | errors.UpstreamAuthError | errors.UpstreamOverloaded)
             and untried is not None
         ):
-            return untried
-        return self._other_target() or untried or self._again(failure)
+            following: F | None = untried
+        else:
+            following = self._other_target() or untried
+        if following is None:
+            return self._again(failure)
+        return self.now if self._precedes(following, failure) else following
+
+    def _precedes(self, following: F, failure: errors.UpstreamError) -> bool:
+        """Whether the requested model is tried once more before a fallback, with an attempt left for that."""
+        model = self._model.name
+        if self._wait is not None or self._count >= self._model.retries:
+            return False
+        if following.candidate.model.name == model or self.now.candidate.model.name != model:
+            return False
+        wait = self._short_wait(failure)
+        if wait is None or wait >= self.left() or not self._budget.has_half(current().account):
+            return False
+        self._wait = wait
+        return True
+
+    def _short_wait(self, failure: errors.UpstreamError) -> float | None:
+        """Seconds after which the same model may answer; None if it is not worth the wait."""
+        asked = failure.asked_wait
+        if asked is None and failure.retry_after != failure.default_wait:
+            asked = failure.retry_after  # as a plugin says it
+        if asked is not None and asked > self._model.patience:
+            return None
+        if isinstance(failure, errors.UpstreamRateLimited):
+            return None if asked is None else asked + GRACE
+        if not _is_short(failure):
+            return None
+        return max(asked or 0.0, random.uniform(*SOON))  # noqa: S311 - spreads load, guards nothing
 
     def _other_target(self) -> F | None:
         """The next target that was not tried yet, with any credential."""
@@ -160,6 +201,17 @@ class RetryPolicy(Generic[F]):
     def _pause(self, failure: errors.GatewayError) -> float:
         jitter = PAUSE * self._count * (0.5 + random.random())  # noqa: S311 - spreads load, guards nothing
         return max((failure.retry_after or 0.0) + GRACE, jitter)
+
+
+def _is_short(failure: errors.UpstreamError) -> bool:
+    """Whether a failure may be over at once: no connection, or a 5xx."""
+    if isinstance(failure, errors.UpstreamTimeout):
+        return failure.answered == GATEWAY_TIMEOUT  # the upstream's own answer, not its silence
+    if isinstance(failure, errors.UpstreamOverloaded):
+        return failure.code != "service_unavailable"  # which is the operator's credit
+    return isinstance(failure, errors.UpstreamUnreachable) or (
+        type(failure) is errors.UpstreamError and failure.origin != "request"
+    )
 
 
 def may_spend(budget: RetryBudget, candidates: Iterable[Candidate]) -> bool:

@@ -63,7 +63,11 @@ def _known(status: int, error: Any, asked: float | None) -> GatewayError | None:
         return UpstreamAuthError(detail=f"upstream status {status}: {' '.join(reasons)}"[:200])
     if status == 429:
         wait = next((wait for detail in details if (wait := _delay(detail.get("retryDelay")))), None)
-        return UpstreamRateLimited(retry_after=wait or asked or 1.0, detail="upstream status 429: RESOURCE_EXHAUSTED")
+        limited = UpstreamRateLimited(
+            retry_after=wait or asked or 1.0, detail="upstream status 429: RESOURCE_EXHAUSTED"
+        )
+        limited.answered, limited.asked_wait = status, wait or asked
+        return limited
     return None
 
 

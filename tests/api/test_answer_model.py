@@ -35,7 +35,9 @@ def settings(tmp_path: Path, upstream: FakeUpstream, other: FakeUpstream) -> Set
     """`best` falls back to `small`, `discreet` to `hidden`, which the default group may not use."""
 
     def model(provider: str, **fields: Any) -> dict[str, Any]:
-        return {"provider": provider, "endpoints": ["chat", "embeddings"], "price": {"input": 1, "output": 2}, **fields}
+        price = {"input": 1, "output": 2}
+        endpoints = ["chat", "embeddings"]
+        return {"provider": provider, "endpoints": endpoints, "price": price, "retries": 1, **fields}
 
     key = "sk-upstream-canary-0123456789"
     return parse(

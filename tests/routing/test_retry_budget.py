@@ -76,4 +76,4 @@ async def test_failing_calls_of_one_account_leave_the_fallback_to_the_others() -
         with suppress(UpstreamError):
             await call("hostile", a=UpstreamUnreachable())
     await call("healthy", a=UpstreamUnreachable())
-    assert [place[0] for place in stage.places] == ["a", "c"]
+    assert [place[0] for place in stage.places] == ["a", "a", "c"]

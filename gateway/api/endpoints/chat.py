@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from msgspec import UNSET, structs
 
+from gateway.api.endpoints.chat_continuation import continuation_of
 from gateway.api.endpoints.chat_dialect import ChatCompletions, ChatDialect
 from gateway.api.endpoints.chat_output_limit import DEFAULT_LIMIT, LEAST_OUTPUT, MIN_OUTPUT, limit_output
 from gateway.api.endpoints.chat_usage import ChatCounting, counted_by_time, plain_count, public
-from gateway.api.endpoints.vendor_input import takes_native, vendor_uses, with_vendor_input
+from gateway.api.endpoints.vendor_input import vendor_uses, with_vendor_input
 from gateway.billing.delivered import Delivered
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import PromptEstimate, chat_prompt, with_safety
@@ -30,9 +31,11 @@ from gateway.inference.hold_extension import HoldExtension
 from gateway.inference.services import Services
 from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Slot
+from gateway.plugins.isolation import check_stream
 from gateway.plugins.provider import Chat
 from gateway.routing.continuation import Continuation
 from gateway.routing.dispatcher import Opened
+from gateway.routing.first_token import prompt
 from gateway.routing.hidden_reasoning import effort_of, may_reason
 from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_request import ChatRequest
@@ -130,7 +133,12 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     def attempt_stream(self, adapted: Adapted[ChatRequest]) -> AsyncIterator[ChatChunk]:
         candidate = adapted.candidate
-        return cast("Chat", candidate.provider).stream_chat(adapted.request, candidate.target)
+        stream = cast("Chat", candidate.provider).stream_chat(adapted.request, candidate.target)
+        seconds = candidate.model.first_token_timeout
+        if not seconds:
+            return stream
+        check_stream(stream)
+        return prompt(stream, seconds)
 
     async def encode(self, call: Call, answer: ChatCompletion, services: Services) -> tuple[bytes, str]:
         usage, delivered = answer.usage, _delivered(call, answer)
@@ -148,21 +156,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         return self.dialect.stream_encoder(form, call.request, count)
 
     def continuation(self, call: Call, opened: Opened[ChatChunk], services: Services) -> Continuation | None:
-        if call.model.continue_cut == "off" or len(call.adapted) < 2 or _is_native(call):
-            return None
-
-        def joined(form: str, offset: int) -> None:
-            call.encoder.continue_elsewhere()
-
-        return Continuation(
-            opened,
-            call.adapted,
-            mode=call.model.continue_cut,
-            dispatcher=services.dispatcher,
-            attempt=self.attempt_stream,
-            tried=call.attempts,
-            on_joined=joined,
-        )
+        return continuation_of(call, opened, services, self.attempt_stream)
 
     def hold_limit(self, call: Call, ledger: Ledger) -> HoldExtension:
         return HoldExtension(call, ledger)
@@ -196,11 +190,6 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     def error_frame(self, error: GatewayError, call: Call) -> bytes:
         return self.dialect.error_frame(error, call)
-
-
-def _is_native(call: Call) -> bool:
-    """Whether a candidate may get the request in the dialect in which it was sent, which no continuation has."""
-    return call.request.native is not None and any(map(takes_native, call.adapted))
 
 
 def _quote(

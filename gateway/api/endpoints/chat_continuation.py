@@ -1,0 +1,34 @@
+"""Whether another target may finish the stream of a chat call that its upstream cuts."""
+
+from __future__ import annotations
+
+from gateway.api.endpoints.vendor_input import takes_native
+from gateway.inference.call import Call
+from gateway.inference.services import Services
+from gateway.routing.continuation import Attempt, Continuation
+from gateway.routing.dispatcher import Opened
+from gateway.schemas.chat_response import ChatChunk
+
+
+def continuation_of(call: Call, opened: Opened[ChatChunk], services: Services, attempt: Attempt) -> Continuation | None:
+    """The way to the rest of the stream; None if it stays cut.
+
+    It stays cut if a candidate may get the request in the dialect in which it was sent, which no continuation has.
+    """
+    if call.model.continue_cut == "off" or len(call.adapted) < 2:
+        return None
+    if call.request.native is not None and any(map(takes_native, call.adapted)):
+        return None
+
+    def joined(form: str, offset: int) -> None:
+        call.encoder.continue_elsewhere()
+
+    return Continuation(
+        opened,
+        call.adapted,
+        mode=call.model.continue_cut,
+        dispatcher=services.dispatcher,
+        attempt=attempt,
+        tried=call.attempts,
+        on_joined=joined,
+    )

@@ -1,0 +1,99 @@
+"""A stream without content in time leads to another target, whatever else the first one sends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
+from gateway.inference.text_fast_path import TextRelay
+from gateway.ledger import Ledger
+from gateway.testing import FakeUpstream
+from gateway.testing.fake_upstream import Reply
+from tests.api.conftest import Client
+from tests.inference.test_continuation import CALL, chunk, rest, said
+
+
+@pytest.fixture
+def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
+    provider = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    targets = [{"provider": "one", "model": "first"}, {"provider": "two", "model": "second"}]
+    model = {"targets": targets, "strategy": "in_order", "price": {"input": 1, "output": 2}}
+    return parse(
+        {
+            "store": {"data_dir": str(tmp_path)},
+            "providers": {"one": provider, "two": provider},
+            "models": {
+                "quick": {**model, "first_token_timeout": 0.2},
+                "patient": {**model, "first_token_timeout": 20},
+                "alone": {"provider": "one", "price": {"input": 1, "output": 2}, "first_token_timeout": 0.2},
+            },
+        },
+        demo=True,
+    )
+
+
+def silent(*chunks: dict[str, Any]) -> Reply:
+    """Headers and these chunks, then nothing."""
+    reply = Reply.stream(list(chunks), done=False)
+    reply.end = "silence"
+    return reply
+
+
+@pytest.mark.parametrize("chunks", [[], [chunk({"role": "assistant", "content": ""})]], ids=["headers", "role"])
+async def test_a_stream_without_content_in_time_is_left_for_another_target(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, chunks: list[dict[str, Any]]
+) -> None:
+    upstream.enqueue(silent(*chunks), rest("The answer."))
+    _, text, failure = await client.stream(model="quick")
+    assert (said(text), failure) == ("The answer.", None)
+    assert text.count('"role":"assistant"') == 1
+    assert [seen.json["model"] for seen in upstream.seen] == ["first", "second"]
+    assert (await upstream.wait_ended(0)).outcome == "left"
+    await ledger.drain()
+    [line] = [line.json_form() async for line in ledger.lines("acme") if line.kind == "use"]
+    assert [answer["code"] for answer in line["answers"]] == ["upstream_timeout", "ok"]
+
+
+async def test_a_model_alone_is_not_asked_again_after_that(client: Client, upstream: FakeUpstream) -> None:
+    upstream.enqueue(silent())
+    response, _, _ = await client.stream(model="alone")
+    assert response.status == 504
+    assert len(upstream.seen) == 1
+
+
+@pytest.mark.parametrize(
+    "delta", [{"content": "x"}, {"reasoning_content": "x"}, CALL], ids=["text", "reasoning", "call"]
+)
+async def test_any_content_in_time_is_enough(client: Client, upstream: FakeUpstream, delta: dict[str, Any]) -> None:
+    chunks = [chunk({"role": "assistant", "content": ""}), chunk(delta), chunk({}), chunk({}, finish="stop")]
+    upstream.enqueue(Reply.stream(chunks, interval=0.08))
+    _, text, failure = await client.stream(model="quick")
+    assert failure is None
+    assert text.endswith("data: [DONE]\n\n")
+    assert len(upstream.seen) == 1
+
+
+async def test_the_text_fast_path_stays(
+    client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    take = TextRelay._take
+
+    def noted(relay: TextRelay, like: Any, texts: list[str]) -> bool:
+        done = take(relay, like, texts)
+        if done:
+            taken.extend(texts)
+        return done
+
+    monkeypatch.setattr(TextRelay, "_take", noted)
+    words = [f"word{number} " for number in range(30)]
+    upstream.enqueue(
+        Reply.stream([*(chunk({"content": word}) for word in words), chunk({}, finish="stop")], interval=0.005)
+    )
+    _, text, _ = await client.stream(model="patient")
+    assert said(text) == "".join(words)
+    assert len(taken) > 10
