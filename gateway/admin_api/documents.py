@@ -128,6 +128,13 @@ class AuditEvent(Struct):
     address: str
 
 
+class Joined(Struct):
+    """The seam of an answer that two targets gave."""
+
+    form: Annotated[str, Meta(description="How the text of the last target fits: prefill, overlap or restart.")]
+    offset: Annotated[int, Meta(description="Characters that the first target gave.")]
+
+
 class AttemptAnswer(Struct):
     """What an attempt of a call answered."""
 
@@ -184,6 +191,9 @@ class Line(Struct):
     session: Annotated[str | UnsetType, Meta(description="The id of the session; absent for a call without one.")] = (
         UNSET
     )
+    joined: Annotated[
+        Joined | UnsetType, Meta(description="Where the parts of two targets meet, in an answer that was cut.")
+    ] = UNSET
     answers: Annotated[
         list[AttemptAnswer] | UnsetType, Meta(description="Of attempts, in the order in which they ended.")
     ] = UNSET

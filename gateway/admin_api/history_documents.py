@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from gateway.admin_api.documents import Amount, AttemptAnswer, Line, Time
+from gateway.admin_api.documents import Amount, AttemptAnswer, Joined, Line, Time
 
 
 class Times(Struct):
@@ -165,6 +165,9 @@ class SettledCall(Struct):
     reclaimed: bool
     late: bool
     attempts: int
+    joined: Annotated[
+        Joined | None, Meta(description="Where the parts of two targets meet, in an answer that was cut; or null.")
+    ]
     answers: Annotated[
         list[AttemptAnswer],
         Meta(description="Of attempts, in the order in which they ended; empty if the outcome says as much."),

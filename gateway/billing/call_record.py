@@ -10,6 +10,13 @@ from gateway.billing.usage import Usage
 from gateway.errors.attempt_answer import AttemptAnswer
 
 
+class Joined(Struct, frozen=True):
+    """Where two targets' parts of one answer meet."""
+
+    form: str  # "prefill", "overlap" or "restart"
+    offset: int  # characters that the first target gave
+
+
 class CallRecord(Struct, frozen=True):
     """The result of one call; durations in seconds, cost in nano currency units (1e-9)."""
 
@@ -37,3 +44,4 @@ class CallRecord(Struct, frozen=True):
     upstream_cost: int | None = None  # what the operator pays, in nano units; None without a cost price
     answers: tuple[AttemptAnswer, ...] | None = None  # of each attempt; None if the outcome says as much
     session: str = ""  # the id of the session; empty for a call without one
+    joined: Joined | None = None  # the seam of an answer that two targets gave

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from gateway.billing.call_record import CallRecord
+from gateway.billing.call_record import CallRecord, Joined
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
 from gateway.billing.usage_bounds import Counted
@@ -106,6 +106,7 @@ class Call(Struct, eq=False):
     chunks: int = 0
     upstream_waited: float = 0.0  # seconds spent on upstreams
     asked_at: float = 0.0  # since when the stream waits for its provider; 0 while it waits for the client or the store
+    joined: Joined | None = None  # the seam of an answer that two targets gave
     lane_units: int = -1  # delivered when the text fast path was checked last; -1 while it is closed
     # Set at the end.
     detached: bool = False  # nothing more may be written to its connection without a check

@@ -91,6 +91,7 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         _upstream_cost(call, usage) if served is not None and served.costs else None,
         answers_of(call.sending, attempts, call.outcome) if call.sending.failures else None,
         call.quote.session,
+        call.joined,
     )
 
 

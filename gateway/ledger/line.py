@@ -159,6 +159,7 @@ def _with_cost(usage: dict[str, Any]) -> dict[str, Any]:
 
 
 EXTRA = (
+    "joined",
     "endpoint",
     "upstream",
     "outcome",

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from gateway.amounts import NANO, format_amount
-from gateway.billing.call_record import CallRecord
+from gateway.billing.call_record import CallRecord, Joined
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
 from gateway.errors.attempt_answer import AttemptAnswer
@@ -44,6 +44,7 @@ class LineMeta(Struct, omit_defaults=True):
     upstream_cost: int | None = None  # what the operator pays; None if the target has no cost price
     answers: tuple[AttemptAnswer, ...] | None = None  # of each attempt; None if the outcome says as much
     session: str = ""  # the id of the session; absent where there is none, and in lines of older versions
+    joined: Joined | None = None  # the seam of an answer that two targets gave
 
 
 ABANDONED = "abandoned"  # the outcome of a call whose client left before the reply of its admission
@@ -157,6 +158,7 @@ def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
         record.upstream_cost,
         record.answers,
         record.session,
+        record.joined,
     )
     return _encoded(meta)
 

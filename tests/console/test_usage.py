@@ -262,6 +262,20 @@ async def test_page_of_a_call_has_what_each_attempt_answered(console) -> None:
         assert "Answered HTTP" not in page.text and "Attempts 2" in page.text
 
 
+async def test_page_of_a_call_shows_where_two_targets_meet(console) -> None:
+    async with console() as c:
+        answers = [
+            {"provider": "first", "model": "m", "code": "upstream_stream_truncated", "status": 200, "ms": 12},
+            {"provider": "second", "model": "m", "code": "ok", "status": 200, "ms": 95},
+        ]
+        account = await history(c)
+        request = account.call(ago(hours=1), 5, attempts=2, answers=answers, joined={"form": "restart", "offset": 1234})
+        account.flush()
+        owner = await c.as_("owner", acme="owner")
+        page = await owner.get(f"{USAGE}/{request}")
+        assert "cut after 1,234 characters, and the last one gave the rest" in page.text and "restart" in page.text
+
+
 async def test_page_of_a_failed_call_does_not_say_that_it_was_answered(console) -> None:
     said: dict[str, list[dict[str, Any]]] = {
         "Answered by m at first": [{"outcome": "ok"}, {"outcome": "client_closed", "first_token_ms": 40}],

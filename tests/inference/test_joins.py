@@ -244,3 +244,29 @@ async def test_the_text_fast_path_is_taken_where_a_cut_would_be_continued(
     _, text, _ = await client.stream(model="none", seed=1)
     assert said(text) == "".join(words) + "end."
     assert len(taken) > 10
+
+
+@pytest.mark.parametrize(
+    ("second", "form"),
+    [
+        (" time ended.", "prefill"),
+        ("upon a time ended.", "overlap"),
+        ("Once upon a time ended.", "restart"),
+    ],
+)
+async def test_line_and_receipt_name_the_seam_and_the_charge_is_of_the_joined_text_once(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, second: str, form: str
+) -> None:
+    upstream.enqueue(cut({"content": "Once "}, {"content": "upon a"}), rest(second))
+    response, text, _ = await client.stream(model="assistant", stream_options={"include_usage": True})
+    assert said(text) == "Once upon a time ended."
+    await ledger.drain()
+    [line] = [line async for line in ledger.lines("acme") if line.kind == "use"]
+    assert line.json_form()["joined"] == {"form": form, "offset": 11}
+    [usage] = [msgspec.json.decode(row[6:])["usage"] for row in text.splitlines() if '"choices":[]' in row]
+    assert -line.amount == usage["prompt_tokens"] * 1000 + usage["completion_tokens"] * 2000
+    assert usage["completion_tokens"] == 6, "of the joined text"
+    async with client.request("GET", f"/v1/usage/{response.headers['x-request-id']}") as found:
+        assert (await found.json())["joined"] == {"form": form, "offset": 11}
+    audit = await ledger.audit()
+    assert audit.clean

@@ -105,6 +105,7 @@ def _receipt(
         "answers": [
             {name: answer[name] for name in ("code", "status", "ms")} for answer in answers_in(meta, for_operator=False)
         ],
+        "joined": meta.get("joined"),
         "outcome": meta.get("outcome", ""),
         "tags": meta.get("tags") or {},
         "session": meta.get("session"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.api.endpoints.vendor_input import takes_native
+from gateway.billing.call_record import Joined
 from gateway.inference.call import Call
 from gateway.inference.services import Services
 from gateway.routing.continuation import Attempt, Continuation
@@ -22,6 +23,7 @@ def continuation_of(call: Call, opened: Opened[ChatChunk], services: Services, a
 
     def joined(form: str, offset: int) -> None:
         call.encoder.continue_elsewhere()
+        call.joined = Joined(form, offset)
 
     return Continuation(
         opened,

@@ -91,6 +91,7 @@ async def test_receipt_has_the_usage_hold_and_cost_of_a_call(client: Client, gat
         "estimated": False,
         "attempts": 1,
         "answers": [],
+        "joined": None,
         "outcome": "ok",
         "tags": {},
         "session": None,
