@@ -18,6 +18,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gateway import errors
+from gateway.routing.account_outages import AccountOutages, OnOutage
 from gateway.routing.failure_count import FAULTS_WITHIN, IN_A_ROW, NEVER, FailureCount
 
 OPEN_FOR, OPEN_AT_MOST = 30.0, 300.0  # seconds, the first time and at most
@@ -62,8 +63,16 @@ class CircuitKey(Struct, frozen=True):
 class Circuit:
     """The state of one circuit, and the two figures by which targets are ordered: calls in flight and latency."""
 
-    def __init__(self, key: CircuitKey, above: Circuit | None, on_change: Callable[[Circuit], None]) -> None:
+    def __init__(
+        self,
+        key: CircuitKey,
+        above: Circuit | None,
+        on_change: Callable[[Circuit], None],
+        *,
+        on_outage: OnOutage | None = None,
+    ) -> None:
         self.key = key
+        self.outages = AccountOutages(on_outage)
         self.above = above
         self.levels: tuple[Circuit, ...] = (self,) if above is None else (self, *above.levels)
         self.cause: Cause | None = None  # None: closed
@@ -124,6 +133,7 @@ class Circuit:
         """The first chunk or the answer came after `seconds`, for `account`."""
         self.latency += (seconds - self.latency) * SMOOTHING if self.latency else seconds
         self.count.succeeded(now, account)
+        self.outages.answered()
         for level in self.levels:
             if level.cause is not None and now - seconds >= level.until:  # otherwise the call began before any probe
                 level._close()
@@ -138,6 +148,7 @@ class Circuit:
         self._end_probe()
         if not isinstance(error, errors.UpstreamError) or not error.retryable:
             return
+        self.outages.failed(error, account, now)
         if isinstance(error, errors.UpstreamRateLimited):
             self.open("limited", now, error.retry_after or 1.0)
         elif isinstance(error, errors.UpstreamAuthError):
@@ -212,6 +223,7 @@ class Circuit:
         """Close the circuit and clear its counts, without a report."""
         self.cause, self.until, self._span, self._probed = None, 0.0, 0.0, NEVER
         self.count.clear()
+        self.outages.clear()
         self._stalls.clear()
 
     def _close(self) -> None:

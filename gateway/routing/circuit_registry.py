@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
 from msgspec import structs
 
@@ -19,6 +20,7 @@ from gateway.routing.circuit_breaker import SAID_BY_UPSTREAM, Circuit, CircuitKe
 IN_USE = 600.0  # seconds since its last answer in which a target counts as used
 
 CircuitEvent = Callable[[Circuit], None]
+OutageEvent = Callable[[CircuitKey, str, float, bool], None]
 
 
 class CircuitRegistry:
@@ -26,6 +28,7 @@ class CircuitRegistry:
 
     def __init__(self, metrics: Metrics) -> None:
         self.on_event: CircuitEvent | None = None  # reports to the other workers
+        self.on_outage: OutageEvent | None = None  # the same, of an outage that one account sees
         self._metrics = metrics
         self._circuits: dict[CircuitKey, Circuit] = {}
         self._open: dict[CircuitKey, str] = {}
@@ -110,8 +113,18 @@ class CircuitRegistry:
     def _find(self, key: CircuitKey, above: Circuit | None) -> Circuit:
         circuit = self._circuits.get(key)
         if circuit is None:
-            circuit = self._circuits[key] = Circuit(key, above, self._on_change)
+            circuit = self._circuits[key] = Circuit(key, above, self._on_change, on_outage=partial(self._outage, key))
         return circuit
+
+    def apply_outage(self, key: CircuitKey, account: str, seconds: float) -> None:
+        """Another worker saw a target fail an account's calls, or, with 0 seconds, answer again."""
+        circuit = self._circuits.get(key)
+        if circuit is not None:
+            circuit.outages.apply(account, seconds, time.monotonic())
+
+    def _outage(self, key: CircuitKey, account: str, seconds: float, is_local: bool) -> None:
+        if self.on_outage is not None:
+            self.on_outage(key, account, seconds, is_local)
 
     def _on_change(self, circuit: Circuit) -> None:
         key, cause = circuit.key, circuit.cause

@@ -3,6 +3,7 @@
 Only changes are shared: a field per open circuit in one hash of the store, and a message on a channel. A worker that
 starts, or that lost the channel, reads the hash. What the upstream said of a credential holds for all workers. Failures
 hold for the workers of the same machine only: a machine that cannot reach an upstream says nothing about the others.
+An outage that one account sees is a message only: nothing is kept of it.
 What a worker reported ends with its lease: the time of its end, by the clock of the store, is a field of the same hash,
 which the worker renews while circuits that it reported are open.
 `request_probe` lets the next call probe open circuits: an event that has its cause still, and no seconds left.
@@ -73,7 +74,21 @@ class CircuitEvent(Struct, frozen=True, omit_defaults=True):
         return min(self.seconds, self.at + self.seconds - now)  # another machine's clock may be slow
 
 
+class AccountOutage(Struct, frozen=True, omit_defaults=True):
+    """A target fails the calls of one account, or answers again; workers of older releases cannot decode it."""
+
+    sender: str
+    outage: str  # the account
+    provider: str
+    credential: int
+    model: str
+    capability: str
+    seconds: float  # until the next probe; 0: the target answers
+    machine: str = ""  # for whose workers it holds; empty: for all
+
+
 _decoder = msgspec.json.Decoder(CircuitEvent)
+_outage_decoder = msgspec.json.Decoder(AccountOutage)
 #: Replaces a field that is there still: a circuit that has closed meanwhile stays closed.
 _REPLACE = Script(
     "if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then return 0 end "
@@ -106,6 +121,7 @@ class CircuitSync:
         self._reported: set[str] = set()  # fields of open circuits that this worker reported
         self._in_order = asyncio.Lock()  # an event must not overtake an older one of the same circuit
         health.on_event = self._on_change
+        health.on_outage = self._on_outage
 
     def start(self) -> None:
         """Begin to listen."""
@@ -114,7 +130,7 @@ class CircuitSync:
 
     async def close(self) -> None:
         """Stop, and end the lease."""
-        self._health.on_event = None
+        self._health.on_event = self._health.on_outage = None
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -155,6 +171,16 @@ class CircuitSync:
                     await link.call("HDEL", HASH, event.field)
                 await link.call("PUBLISH", CHANNEL, text)
 
+    def _on_outage(self, key: CircuitKey, account: str, seconds: float, is_local: bool) -> None:
+        names = (key.provider, key.credential, key.model, key.capability)
+        event = AccountOutage(self._me, account, *names, seconds, self._machine if is_local else "")
+        self._keep(self._tell(msgspec.json.encode(event)))
+
+    async def _tell(self, text: bytes) -> None:
+        async with self._in_order:
+            with contextlib.suppress(GatewayError):
+                await self._store.link(HASH).call("PUBLISH", CHANNEL, text)
+
     async def _renew(self) -> None:
         """Renew the lease while it is needed."""
         while True:
@@ -184,6 +210,10 @@ class CircuitSync:
                 self._apply(event)
             await self._remove(shared.ended)
             self.listening = True
+        elif (outage := _outage_in(message["data"])) is not None:
+            if outage.sender != self._me and outage.machine in ("", self._machine):
+                key = CircuitKey(outage.provider, outage.credential, outage.model, outage.capability)
+                self._health.apply_outage(key, outage.outage, outage.seconds)
         else:
             for event in _decoded([message["data"]]):
                 self._apply(event)
@@ -266,6 +296,13 @@ async def request_probe(store: Store, targets: Collection[CircuitKey]) -> list[C
             await link.call("PUBLISH", CHANNEL, text)
             found.append(event)
     return found
+
+
+def _outage_in(text: bytes) -> AccountOutage | None:
+    """The event of an account's outage; None for any other."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return _outage_decoder.decode(text)
+    return None
 
 
 def _decoded(texts: Iterable[bytes]) -> list[CircuitEvent]:

@@ -138,7 +138,7 @@ class Dispatcher:
         budget.earn()
         option: F | None = options[0]
         policy: RetryPolicy[F] | None = None
-        if tried or model.hedge_after or not first.circuit.closed():
+        if tried or model.hedge_after or not first.circuit.closed() or first.circuit.outages.until:
             policy = RetryPolicy(options, tried, budget, started=started)
             option = policy.now
         else:

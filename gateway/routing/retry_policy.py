@@ -52,7 +52,7 @@ class RetryPolicy(Generic[F]):
         self._wait: float | None = None  # seconds before the one more attempt that precedes a fallback
         if begun:  # the first option is among the tried
             self.now = options[0]
-        elif options[0].candidate.circuit.closed():
+        elif options[0].candidate.circuit.closed() and not options[0].candidate.circuit.outages:
             self.now = self._enter(options[0])
         else:
             self._untried = options
@@ -124,11 +124,20 @@ class RetryPolicy(Generic[F]):
         return option
 
     def _first_ready(self, options: Sequence[F]) -> F:
-        """The first candidate whose circuit is ready; other calls may have opened or probed circuits meanwhile."""
-        ready = next(filter(_is_ready, options), None)
-        if ready is None:
-            raise unavailable((option.candidate for option in options), time.monotonic())
-        return ready
+        """The first candidate whose circuit is ready; other calls may have opened or probed circuits meanwhile.
+
+        One that keeps failing the account's calls is left out, unless this call is a probe or there is no other.
+        """
+        account, now = current().account, time.monotonic()
+        first: F | None = None
+        for option in filter(_is_ready, options):
+            circuit = option.candidate.circuit
+            if circuit.cause is not None or not circuit.outages.is_down(account, now):  # an open one has its own probes
+                return option
+            first = first or option
+        if first is None:
+            raise unavailable((option.candidate for option in options), now)
+        return first
 
     def _next(self, failure: errors.GatewayError) -> F | None:
         if self._count > self._model.retries:
@@ -156,6 +165,8 @@ class RetryPolicy(Generic[F]):
             return False
         if following.candidate.model.name == model or self.now.candidate.model.name != model:
             return False
+        if current().account in self.now.candidate.circuit.outages.until:
+            return False  # it was a probe
         wait = self._short_wait(failure)
         if wait is None or wait >= self.left() or not self._budget.has_half(current().account):
             return False

@@ -11,7 +11,14 @@ import msgspec
 import pytest
 from tornado.ioloop import IOLoop
 
-from gateway.errors import GatewayError, UpstreamAuthError, UpstreamOverloaded, UpstreamRateLimited, UpstreamUnreachable
+from gateway.errors import (
+    GatewayError,
+    UpstreamAuthError,
+    UpstreamError,
+    UpstreamOverloaded,
+    UpstreamRateLimited,
+    UpstreamUnreachable,
+)
 from gateway.http_client.proxied_errors import refused
 from gateway.metrics import Metrics
 from gateway.routing import circuit_sync
@@ -357,3 +364,24 @@ def test_machine_whose_credentials_are_refused_or_limited_stays_ready(error: Gat
     health = CircuitRegistry(Metrics())
     health.circuit("p", 0, "m", "chat").failed(error, 20.0)
     assert not health.every_target_fails(20.0)
+
+
+async def test_an_outage_that_one_account_sees_holds_for_all_workers_and_ends_with_an_answer(
+    workers: list[Worker],
+) -> None:
+    one, sibling, elsewhere = workers
+    for _ in range(2):
+        one.target.failed(UpstreamError(), time.monotonic(), account="a", digest=1)
+    await all_delivered(one, sibling, elsewhere)
+    assert ["a" in worker.target.outages.until for worker in workers] == [True, True, True]
+    assert [worker.target.cause for worker in workers] == [None, None, None]
+    elsewhere.target.succeeded(time.monotonic(), 0.1, "b")
+    await until(lambda: not any(worker.target.outages for worker in workers))
+
+
+async def test_an_outage_of_connections_stays_on_its_machine(workers: list[Worker]) -> None:
+    one, sibling, elsewhere = workers
+    for _ in range(2):
+        one.target.failed(UpstreamUnreachable(), time.monotonic(), account="a")
+    await all_delivered(one, sibling, elsewhere)
+    assert ["a" in worker.target.outages.until for worker in workers] == [True, True, False]
