@@ -36,6 +36,7 @@ HEADERS = (
     "Session_id",  # Codex, older versions
     "X-Opencode-Session",
     "X-Session-Affinity",  # opencode
+    "Thread-Id",  # Codex
 )
 PLAIN = re.compile(r"[A-Za-z0-9._:/+=-]{1,64}", re.ASCII)  # what is kept as it is
 DIGEST = 16  # bytes

@@ -27,7 +27,7 @@ from gateway.sse import DONE_DATA
 from .._shared.passing_texts import PassingTexts
 from .._shared.whole_stream import events_of, folded, is_event_stream
 from .chunks import ChunkReader, read_completion, text_template
-from .request import chat_body
+from .request import CACHE_KEY, chat_body, without_cache_key
 from .responses import read_response, read_responses, responses_body
 from .responses_fields import OPENAI, Support, accepted_by
 from .server import OpenAIServer, SharedOptions
@@ -49,7 +49,7 @@ class OpenAIChat(OpenAIServer, Chat):
             self.limit_field = "max_completion_tokens"  # its reasoning models refuse max_tokens
         self._responses = accepted_by(options, self.responses)
         wanted = options.send_cache_key
-        self.takes_cache_key = self.official if wanted is None else wanted
+        self.takes_cache_key = self.official or bool(self.session_header) if wanted is None else wanted
         self._needs_done = options.stream_end == "done" or (options.stream_end == "auto" and self.official)
 
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
@@ -118,8 +118,11 @@ class OpenAIChat(OpenAIServer, Chat):
 
     def _send(self, request: ChatRequest, target: Target, *, stream: bool) -> Awaitable[Answer]:
         limit_field = self.limit_field if request.native is not None else ""  # the caller has named neither field
+        session = ""
+        if self.session_header and CACHE_KEY in request.fields:
+            request, session = without_cache_key(request)
         body = chat_body(request, target, self.quirks, stream=stream, limit_field=limit_field)
-        return self.post("/chat/completions", body, target)
+        return self.post("/chat/completions", body, target, session=session)
 
 
 def chunks_of(body: bytes, hidden: Sequence[str] = ()) -> Iterator[ChatChunk]:

@@ -37,6 +37,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
     reasoning_back: ReasoningBack = "as_sent"  # what becomes of their reasoning
     short_call_ids: bool = False  # ids of tool calls must be nine letters or digits
     flat_audio: bool = False  # `input_audio` is the base64 itself
+    session_header: str = ""  # that names the session of a chat call, so that it finds its prompt cache
     prefill: str = "unknown"  # how it goes on with a begun answer
     beta_prefill: str | None = None  # the same at its address that ends with /beta
 
@@ -168,6 +169,7 @@ PRESETS: Mapping[str, Quirks] = {
         base_url="https://api.x.ai/v1",
         refused=frozenset({"modalities", "audio", "moderation", "logit_bias", "input_audio"}),
         instead=_THREE_LEVELS,
+        session_header="x-grok-conv-id",
     ),
     "together": Quirks(
         base_url="https://api.together.xyz/v1",

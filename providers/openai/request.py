@@ -6,10 +6,11 @@ Sharp edge: `request.fields` belongs to the call and may be used by another atte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from gateway import ChatRequest, Target
 
@@ -22,6 +23,10 @@ _WITH_USAGE_PLAIN = Raw(b'{"include_usage":true,"include_obfuscation":false}')
 _NULL = Raw(b"null")
 
 _encoder = msgspec.json.Encoder()
+
+
+CACHE_KEY = "prompt_cache_key"
+_HEADER_TEXT = re.compile(r"[!-~]{1,256}")
 
 
 class _Switch(msgspec.Struct):
@@ -57,6 +62,13 @@ def chat_body(request: ChatRequest, target: Target, quirks: Quirks, *, stream: b
     if quirks.has_accent:
         fields["messages"] = said_there(request, fields["messages"], quirks, thinks=_thinks(request, fields))
     return _encoder.encode(fields)
+
+
+def without_cache_key(request: ChatRequest) -> tuple[ChatRequest, str]:
+    """The request without its cache key, and the key for a header; empty for one that no header can have."""
+    fields = {name: value for name, value in request.fields.items() if name != CACHE_KEY}
+    key = request.prompt_cache_key or ""
+    return structs.replace(request, fields=fields), key if _HEADER_TEXT.fullmatch(key) else ""
 
 
 def _stream_options(request: ChatRequest) -> Raw:

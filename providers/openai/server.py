@@ -26,7 +26,9 @@ class SharedOptions(HttpOptions, frozen=True, forbid_unknown_fields=True, kw_onl
 
     no_stream_options: bool | None = None  # for servers that refuse the field; usage is then estimated
     stream_end: Literal["auto", "done", "finish"] = "auto"  # what proves a stream complete
-    send_cache_key: bool | None = None  # whether calls of a session get a `prompt_cache_key`
+    send_cache_key: bool | None = None  # whether calls of a session get a `prompt_cache_key`, or that header
+    # the header that names the session of a chat call in place of `prompt_cache_key`; "": none; unset: the preset's
+    session_header: Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9_-]*\Z")] | None = None
     # request fields that the server spells otherwise: seed = "random_seed"
     rename: dict[str, str] = field(default_factory=dict)
     # efforts that the server calls otherwise: minimal = "low"
@@ -62,6 +64,7 @@ class OpenAIServer(HttpProvider):
         super().__init__(options, upstream, base_url=self.configured_url)
         self.forwarded_fields = self.quirks.own.union(options.forward_params)
         self.official = urlsplit(self.base_url).hostname == OFFICIAL_HOST
+        self.session_header = self._session_header()
 
     @property
     def configured_url(self) -> str:
@@ -72,9 +75,21 @@ class OpenAIServer(HttpProvider):
         """The address of an endpoint."""
         return f"{self.base_url}{path}"
 
-    def post(self, path: str, body: bytes | Multipart, target: Target, *, accept: str = "") -> Awaitable[Answer]:
+    def _session_header(self) -> str:
+        """The header of the options, or that of the preset, which no other server is sent."""
+        if self.options.session_header is not None:
+            return self.options.session_header
+        own, host = urlsplit(self.quirks.base_url).hostname, urlsplit(self.base_url).hostname
+        is_own = own is not None and host is not None and (host == own or host.endswith(f".{own}"))
+        return self.quirks.session_header if is_own else ""
+
+    def post(
+        self, path: str, body: bytes | Multipart, target: Target, *, accept: str = "", session: str = ""
+    ) -> Awaitable[Answer]:
         """The answer to JSON or a form, once its headers are there; the typed error for one that is no success."""
         headers = {**self.headers, "Accept": accept} if accept else self.headers
+        if session:
+            headers = {**headers, self.session_header: session}
         beta = dialect_headers()
         if beta:
             headers = {**headers, **beta}
