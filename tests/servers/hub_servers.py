@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gateway.testing.ports import free_ports
-from tests.polling import until_blocking
+from tests.polling import ENDS_WITHIN, until_blocking
 
 from .model_server import ModelServer
 
@@ -49,7 +49,7 @@ def hub_server(variable: str, model: str, *words: str, health: str = "/health", 
     ) as process:
         server = ModelServer(port, model)
         try:
-            until_blocking(lambda: process.poll() is not None or server.status(health) == 200)
+            until_blocking(lambda: process.poll() is not None or server.status(health) == 200, within=ENDS_WITHIN)
             assert process.poll() is None, f"{program} does not start"
             yield server
         finally:
