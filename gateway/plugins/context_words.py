@@ -23,8 +23,8 @@ _TOO_LONG: Final = _any_of((
     # Groq's code: OpenHands/OpenHands#1902; MiniMax: MiniMax-AI/MiniMax-M2#119; Ollama: lfnovo/open-notebook#350;
     # LM Studio: lmstudio-ai/lmstudio-bug-tracker#546; vLLM: vllm-project/vllm#20409; SGLang: sgl-project/sglang#8096
     r"context[ _-]?(length|limit|window|size)",
-    # OpenRouter: Aider-AI/aider#3721; SGLang: anomalyco/opencode#25230; Mistral: faktenforum/agents,
-    # docs/context-overflow-signatures.md
+    # OpenRouter: Aider-AI/aider#3721; SGLang: anomalyco/opencode#25230; Mistral: the list of
+    # signatures in faktenforum/agents
     r"maximum context",
     # xAI: cline/cline#3120; vLLM: xorbitsai/inference#3785
     r"maximum (prompt|input|model) length",
@@ -39,7 +39,7 @@ _TOO_LONG: Final = _any_of((
     r"too many (input )?tokens",
     # Gemini: google-gemini/gemini-cli#4692
     r"exceeds? the (maximum|max|available|configured) (number of |limit of )?(\d+ )?(input )?tokens",
-    # Nova on Bedrock: faktenforum/agents, docs/context-overflow-signatures.md
+    # Nova on Bedrock: the list of signatures in faktenforum/agents
     r"number of input tokens exceeds|input tokens exceeded",
     # SGLang: QwenLM/Qwen3#1321; vLLM: langchain-ai/deepagents#468
     r"longer than the (model|maximum)",
