@@ -13,8 +13,7 @@ Another gateway needs the models S01 to S16 with the fallback `healthy` (S14: `s
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -22,6 +21,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.failover.litellm import litellm
 from benchmarks.failover.provider import Timing, failing_provider
 from benchmarks.failover.runs import Row, counts_of, run
 from benchmarks.failover.serving import our_gateway
@@ -33,7 +33,9 @@ from benchmarks.fault import BenchFault
 @click.option("--only", default="", metavar="S01,S05,…", help="Only these situations.")
 @click.option("--tuned", is_flag=True, help="With first_token_timeout, and with the prefill of the fallbacks declared.")
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Of this gateway.")
+@click.option("--replicas", default=1, show_default=True, type=click.IntRange(1, 8), help="Gateways with one store.")
 @click.option("--at", default="", metavar="FOLDER", help="The gateway of another checkout.")
+@click.option("--litellm", "litellm_program", default="", metavar="PROGRAM", help="LiteLLM's proxy instead.")
 @click.option("--base-url", default="", metavar="URL", help="Another gateway, which runs already.")
 @click.option("--key", default="", metavar="KEY", help="Its API key.")
 @click.option("--provider-port", default=0, metavar="PORT", help="Where the failing provider listens.")
@@ -44,7 +46,9 @@ def failover(
     only: str,
     tuned: bool,
     workers: int,
+    replicas: int,
     at: str,
+    litellm_program: str,
     base_url: str,
     key: str,
     provider_port: int,
@@ -55,11 +59,14 @@ def failover(
     chosen = _chosen(only)
     sampling = {} if temperature < 0 else {"temperature": temperature}
     try:
-        with (
-            failing_provider(Timing(), port=provider_port) as (provider, port),
-            _server(base_url, key, port, tuned=tuned, workers=workers, at=at) as (url, headers),
-        ):
-            rows = run(chosen, provider, f"{url}/chat/completions", headers, sampling=sampling)
+        with failing_provider(Timing(), port=provider_port) as (provider, port):
+            if base_url:
+                rows = run(chosen, provider, [base_url.rstrip("/")], _headers(key), sampling=sampling)
+            else:
+                ours = our_gateway(port, tuned=tuned, workers=workers, replicas=replicas, at=at)
+                with litellm(litellm_program, port) if litellm_program else ours as servers:
+                    urls = [f"http://127.0.0.1:{server.port}/v1" for server in servers]
+                    rows = run(chosen, provider, urls, servers[0].headers, sampling=sampling)
     except BenchFault as fault:
         raise click.ClickException(str(fault)) from None
     if json_file:
@@ -70,15 +77,8 @@ def failover(
     sys.exit(1 if any(row.verdict == FAIL for row in rows) else 0)
 
 
-@contextmanager
-def _server(
-    base_url: str, key: str, port: int, *, tuned: bool, workers: int, at: str
-) -> Iterator[tuple[str, dict[str, str]]]:
-    if base_url:
-        yield base_url.rstrip("/"), {"Authorization": f"Bearer {key}"}
-        return
-    with our_gateway(port, tuned=tuned, workers=workers, at=at) as server:
-        yield f"http://127.0.0.1:{server.port}/v1", dict(server.headers)
+def _headers(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
 
 
 def _chosen(only: str) -> list[Situation]:

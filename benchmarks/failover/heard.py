@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import cycle
 
 import aiohttp
 import msgspec
@@ -41,10 +42,15 @@ class Caller:
     """Sends the same question to the models of one gateway."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, url: str, headers: Mapping[str, str], *, sampling: Mapping[str, object]
+        self,
+        session: aiohttp.ClientSession,
+        urls: Sequence[str],
+        headers: Mapping[str, str],
+        *,
+        sampling: Mapping[str, object],
     ) -> None:
         self._session = session
-        self._url = url
+        self._urls = cycle([f"{url}/chat/completions" for url in urls])
         self._headers = dict(headers)
         self._sampling = sampling
 
@@ -69,7 +75,7 @@ class Caller:
             "stream_options": {"include_usage": True},
             **self._sampling,
         }
-        async with self._session.post(self._url, json=document, headers=self._headers) as response:
+        async with self._session.post(next(self._urls), json=document, headers=self._headers) as response:
             if response.status != 200:
                 heard.error = f"{response.status} {(await response.text())[:300]}"
                 return

@@ -84,8 +84,7 @@ class Provider:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
-                length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
-                asked = _asked.decode(await reader.readexactly(length))
+                asked = _asked.decode(await _body(head, reader))
                 asked.model = asked.model.rpartition("/")[2]
                 if not await self._answer(asked, reader, writer):
                     break
@@ -162,6 +161,17 @@ class Provider:
         writer.write(_chunk(_frame(model, usage=usage)) + (b"" if model == "S11" else _chunk(b"data: [DONE]\n\n")))
         writer.write(b"0\r\n\r\n")
         return True
+
+
+async def _body(head: bytes, reader: asyncio.StreamReader) -> bytes:
+    """The body of a request whose head is in lower case: of a known length, or in chunks."""
+    if b"\r\ntransfer-encoding: chunked" not in head:
+        return await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r\n")[0] or 0))
+    found = b""
+    while size := int(await reader.readuntil(b"\r\n"), 16):
+        found += (await reader.readexactly(size + 2))[:-2]
+    await reader.readexactly(2)
+    return found
 
 
 def _words_after(begun: str) -> list[str]:

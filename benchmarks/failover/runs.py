@@ -30,13 +30,13 @@ class Row(Struct, frozen=True, kw_only=True):
 def run(
     situations: Sequence[Situation],
     provider: Provider,
-    url: str,
+    urls: Sequence[str],
     headers: Mapping[str, str],
     *,
     sampling: Mapping[str, object],
 ) -> list[Row]:
-    """The verdicts on a gateway whose chat completions are at `url`."""
-    return asyncio.run(_run(situations, provider, url, headers, sampling))
+    """The verdicts on a gateway with these base URLs, which get the calls in turn."""
+    return asyncio.run(_run(situations, provider, urls, headers, sampling))
 
 
 def counts_of(rows: Sequence[Row]) -> dict[str, int]:
@@ -47,13 +47,13 @@ def counts_of(rows: Sequence[Row]) -> dict[str, int]:
 async def _run(
     situations: Sequence[Situation],
     provider: Provider,
-    url: str,
+    urls: Sequence[str],
     headers: Mapping[str, str],
     sampling: Mapping[str, object],
 ) -> list[Row]:
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as group:
-        caller = Caller(session, url, headers, sampling=sampling)
+        caller = Caller(session, urls, headers, sampling=sampling)
         tasks = [group.create_task(_row(situation, provider, caller)) for situation in situations]
     return [task.result() for task in tasks]
 
@@ -74,10 +74,16 @@ async def _row(situation: Situation, provider: Provider, caller: Caller) -> Row:
         name=situation.name,
         title=situation.title,
         verdict=verdict,
-        reason=reason,
+        reason=reason or _return_of(situation, seen),
         attempts=sum(at < seen.recovers_at for at in seen.attempts) if situation.calls > 1 else len(seen.attempts),
         seconds=round(heard[-1].seconds, 2),
     )
+
+
+def _return_of(situation: Situation, seen: Seen) -> str:
+    """How long after an outage the failing model was used again."""
+    back = next((at for at in seen.attempts if at >= seen.recovers_at), None)
+    return f"back after {back - seen.recovers_at:.0f} s" if situation.calls > 1 and back is not None else ""
 
 
 async def _calls(situation: Situation, caller: Caller) -> list[Heard]:

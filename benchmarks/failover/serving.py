@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from benchmarks.contenders import Place, Running
+from benchmarks.contenders.contender import await_ready
 from benchmarks.contenders.gateway import NO_CONSOLE, Gateway, GatewayAt
-from benchmarks.cores import available_cores, share_out
+from benchmarks.cores import Cores, available_cores
 from benchmarks.failover.situations import SITUATIONS
+from benchmarks.processes import running
 from benchmarks.upstream import Upstream
+from gateway.testing.ports import free_ports
+
+PEPPER = "pepper"  # the file in a data directory
 
 MODEL = """
 [models."{name}"]
@@ -39,8 +46,10 @@ def models_of(*, tuned: bool) -> str:
 
 
 @contextmanager
-def our_gateway(port: int, *, tuned: bool, workers: int, at: str = "") -> Iterator[Running]:
-    """The gateway of this checkout, or of the one at `at`, before the provider at `port`."""
+def our_gateway(
+    provider_port: int, *, tuned: bool, workers: int, replicas: int = 1, at: str = ""
+) -> Iterator[list[Running]]:
+    """The gateway of this checkout, or of the one at `at`, before the provider; replicas share one store."""
 
     class Ours(Gateway):
         def further_settings(self) -> str:
@@ -51,10 +60,32 @@ def our_gateway(port: int, *, tuned: bool, workers: int, at: str = "") -> Iterat
             return models_of(tuned=tuned)
 
     cores = available_cores()
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        shared = share_out(cores, workers=1)
-        shared = type(shared)(contender=cores, load=cores)  # the provider's timing matters, not the processor's time
-        place = Place(Path(folder), cores=shared, upstream=Upstream(port, 0), models=("mock",), workers=workers)
+    with tempfile.TemporaryDirectory(prefix="bench-") as name, ExitStack() as stack:
+        # Every process may use every core: the provider's times matter, not the processor's.
+        shared = Cores(contender=cores, load=cores)
+        place = Place(Path(name), cores=shared, upstream=Upstream(provider_port, 0), models=("mock",), workers=workers)
         contender = Theirs(at) if at else Ours()
-        with contender.running(place) as server:
-            yield server
+        servers = [stack.enter_context(contender.running(place))]
+        for number in range(1, replicas):
+            servers.append(stack.enter_context(_replica(contender, place, servers[0], number)))
+        yield servers
+
+
+@contextmanager
+def _replica(contender: Gateway, place: Place, first: Running, number: int) -> Iterator[Running]:
+    """One more gateway with the configuration, the pepper and the store of the first one."""
+    folder = place.folder / f"replica-{number}"
+    (folder / "data").mkdir(parents=True)
+    shutil.copy2(place.folder / "data" / PEPPER, folder / "data" / PEPPER)
+    port, metrics_port = free_ports(2)
+    text = (place.folder / "gateway.toml").read_text(encoding="utf-8")
+    ports = iter((port, metrics_port))
+    text = re.sub(r"(?m)^port = [0-9]+", lambda _: f"port = {next(ports)}", text)
+    config = folder / "gateway.toml"
+    config.write_text(text, encoding="utf-8")
+    command, env = contender.serving(contender.environment(place))
+    command = [*command, "--config", str(config)]
+    with running(command, log=folder / "gateway.log", cores=place.cores.contender, env=env) as process:
+        server = Running(port=port, pids=(process.pid,), headers=first.headers)
+        await_ready(contender.name, server, process)
+        yield server

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from gateway.billing.usage import text_units, tokens_of
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
 from gateway.inference.text_fast_path import TextRelay
 from gateway.ledger import Ledger
+from gateway.ledger.inflight_checkpoint import InflightCheckpoint, read_inflight_checkpoint
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
 from gateway.testing.fake_upstream import Reply
 from tests.api.conftest import Client
 from tests.inference.test_continuation import CALL, chunk, cut, rest, said
+from tests.polling import until
 
 FORMS = ("assistant", "prefix", "continue_final_message", "none")
 
@@ -270,3 +274,27 @@ async def test_line_and_receipt_name_the_seam_and_the_charge_is_of_the_joined_te
         assert (await found.json())["joined"] == {"form": form, "offset": 11}
     audit = await ledger.audit()
     assert audit.clean
+
+
+@pytest.mark.parametrize(
+    ("second", "delivered"),
+    [("Once ", "Once upon a"), (" time ended.", "Once upon a time ended.")],
+    ids=["before the seam", "after it"],
+)
+async def test_a_worker_that_dies_in_the_middle_of_a_join_has_stored_what_was_delivered(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, tmp_path: Path, second: str, delivered: str
+) -> None:
+    ledger.checkpoint = InflightCheckpoint(tmp_path / "a.board")
+    endless = Reply.stream([chunk({"content": second})], done=False)
+    endless.end = "silence"
+    upstream.enqueue(cut({"content": "Once "}, {"content": "upon a"}), endless)
+    asking = asyncio.create_task(client.stream(model="assistant"))
+    await upstream.wait_started(1, frames=1)
+    expected = tokens_of(text_units(delivered), factor=1.0)
+
+    def stored() -> int:
+        entries = read_inflight_checkpoint(tmp_path / "a.board").entries
+        return int(msgspec.json.decode(entries[0].meta)["usage"]["out_text"]) if entries else 0
+
+    await until(lambda: stored() == expected)
+    asking.cancel()
