@@ -9,6 +9,7 @@ begun answer is sent without white space at its end, because some vendors refuse
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -72,7 +73,7 @@ def is_repeatable(request: ChatRequest) -> bool:
 def _prefilled(option: Adapted[ChatRequest], form: str, asked: Asked, *, repeats: bool) -> Adapted[ChatRequest]:
     candidate, delivered = option.candidate, asked.delivered
     request = begun(option.request, delivered, form, factor=candidate.model.token_factor)
-    again = structs.replace(option, if_refused=None, if_accepted=lambda: asked.again.add(id(candidate)))
+    again = structs.replace(option, if_refused=None, if_accepted=partial(asked.again.add, id(candidate)))
     refused = (lambda _: again) if repeats else None
     return structs.replace(option, request=request, if_refused=refused, if_accepted=None)
 
