@@ -43,8 +43,7 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
                 if call.first_token is None and encoder.content_started:
                     call.first_token = call.since_start()
                     slot = endpoint.checkpoint(call, services)
-                    kept = None if delivered is None else delivered.texts
-                    fast_path = open_fast_path(rest, call, slot=slot, limit=limit, kept=kept)
+                    fast_path = open_fast_path(rest, call, slot=slot, limit=limit, kept=delivered)
                 if slot is not None:
                     slot.delivered(encoder.delivered.text_quarter_tokens)
                 slow = sink.send(frames)

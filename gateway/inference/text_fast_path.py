@@ -16,11 +16,12 @@ from gateway.inference.hold_extension import HoldExtension
 from gateway.inference.sinks import EventSink
 from gateway.ledger.inflight_checkpoint import Slot
 from gateway.plugins.text_fast_path import LanedStream, TextLane
+from gateway.routing.delivered_text import MANY, DeliveredText
 from gateway.schemas.chat_response import ChatChunk
 
 
 def open_fast_path(
-    rest: object, call: Call, *, slot: Slot | None, limit: object, kept: list[str] | None = None
+    rest: object, call: Call, *, slot: Slot | None, limit: object, kept: DeliveredText | None = None
 ) -> TextRelay | None:
     """Open the fast path of `rest`, if it has one and the answer is a chat's; None otherwise.
 
@@ -39,7 +40,7 @@ def open_fast_path(
 class TextRelay:
     """Takes the texts of one lane; `slow` is a future that the relay must await before it sends more."""
 
-    __slots__ = ("_below", "_chunks", "_keep", "_write", "call", "encoder", "extension", "lane", "sink", "slot", "slow")
+    __slots__ = ("_below", "_chunks", "_kept", "_write", "call", "encoder", "extension", "lane", "sink", "slot", "slow")
 
     def __init__(
         self,
@@ -50,13 +51,13 @@ class TextRelay:
         sink: EventSink,
         slot: Slot,
         extension: HoldExtension,
-        kept: list[str] | None,
+        kept: DeliveredText | None,
     ) -> None:
         self.lane, self.call, self.encoder, self.sink, self.slot = lane, call, encoder, sink, slot
         self.extension, self._below = extension, extension.until
         self.slow: asyncio.Future[None] | None = None
         self._write: Callable[[bytes], asyncio.Future[None] | None] | None = None  # after the first text
-        self._keep = None if kept is None else kept.extend
+        self._kept = kept
         self._chunks = 0  # added to the call when the lane closes: one object less per chunk
         lane.take = self._take
 
@@ -76,8 +77,11 @@ class TextRelay:
             self._below = self.extension.until  # it changes only when reached, so an old value is only too low
             return False
         self._chunks += len(texts)
-        if self._keep is not None:
-            self._keep(texts)
+        kept = self._kept
+        if kept is not None:
+            kept.texts += texts
+            if len(kept.texts) > MANY:
+                kept.put_together()
         self.slot.delivered(encoder.delivered.text_quarter_tokens)
         write = self._write
         if write is None or self.call.detached:

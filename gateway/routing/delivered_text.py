@@ -1,7 +1,7 @@
 """The text that a stream has delivered, in case another target must go on with it.
 
-`note` is called for each chunk; the text fast path extends `texts` itself. Sharp edge: texts are only counted when many
-have come together, so the limit holds roughly.
+`note` is called for each chunk. The text fast path extends `texts` itself, and calls `put_together` when there are
+many. Sharp edge: texts are only counted then, so the limit holds roughly.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ class DeliveredText:
             if delta.content:
                 self.texts.append(delta.content)
         if len(self.texts) > MANY:
-            self._put_together()
+            self.put_together()
 
     def _note_other(self, index: int, *, reasoning: bool, parts: tuple[object, ...]) -> None:
         self.has_reasoning = self.has_reasoning or reasoning
         if index or any(value is not UNSET and value is not None for value in parts):
             self.has_more = True
 
-    def _put_together(self) -> None:
+    def put_together(self) -> None:
+        """Make one text of many; nothing is kept of too long a text."""
         text = "".join(self.texts)
         if len(text) > MAX_TEXT:
             self.has_more, text = True, ""

@@ -1,0 +1,45 @@
+"""What is kept of a stream for its continuation: its text, up to a limit, and whether there was more than text."""
+
+from __future__ import annotations
+
+from gateway.routing.delivered_text import MANY, MAX_TEXT, DeliveredText
+from gateway.schemas.chat_response import ChatChunk
+
+
+def test_text_is_kept_whole_however_it_came() -> None:
+    delivered = DeliveredText()
+    for number in range(3 * MANY):
+        delivered.note(ChatChunk.text(f"{number} "))
+    assert delivered.text == "".join(f"{number} " for number in range(3 * MANY))
+    assert len(delivered.texts) <= MANY + 1
+
+
+def test_nothing_is_kept_of_too_long_a_text() -> None:
+    delivered = DeliveredText()
+    for _ in range(3 * MANY):
+        delivered.note(ChatChunk.text("x" * (MAX_TEXT // MANY)))
+    assert delivered.text == ""
+    assert sum(map(len, delivered.texts)) <= 2 * MAX_TEXT
+
+
+def test_half_a_character_at_the_end_is_left_out() -> None:
+    delivered = DeliveredText()
+    delivered.note(ChatChunk.text("Hi \ud83d"))
+    assert delivered.text == "Hi "
+
+
+def test_a_call_or_a_second_choice_is_more_than_text() -> None:
+    for chunk in (ChatChunk.tool_call(0, id="a", name="f"), ChatChunk.text("x", index=1)):
+        delivered = DeliveredText()
+        delivered.note(ChatChunk.text("Hi"))
+        delivered.note(chunk)
+        assert delivered.text == ""
+
+
+def test_reasoning_and_the_end_are_noted() -> None:
+    delivered = DeliveredText()
+    delivered.note(ChatChunk.reasoning("Hm"))
+    delivered.note(ChatChunk.text("Hi"))
+    assert (delivered.has_reasoning, delivered.ended, delivered.text) == (True, False, "Hi")
+    delivered.note(ChatChunk.finish("stop"))
+    assert delivered.ended
