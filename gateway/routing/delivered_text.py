@@ -6,12 +6,13 @@ many. Sharp edge: texts are only counted then, so the limit holds roughly.
 
 from __future__ import annotations
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from gateway.schemas.answer_surrogates import ends_in_high_surrogate, whole
 from gateway.schemas.chat_response import ChatChunk
 
 MAX_TEXT = 1 << 20  # characters that are kept; a longer answer stays cut
+EMPTY: tuple[object, ...] = ("", [], Raw(b"[]"))  # as some servers send with every chunk
 MANY = 512  # texts that are then put together
 
 
@@ -41,7 +42,7 @@ class DeliveredText:
 
     def _note_other(self, index: int, *, reasoning: bool, parts: tuple[object, ...]) -> None:
         self.has_reasoning = self.has_reasoning or reasoning
-        if index or any(value is not UNSET and value is not None for value in parts):
+        if index or any(value is not UNSET and value is not None and value not in EMPTY for value in parts):
             self.has_more = True
 
     def put_together(self) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec import Raw
+
 from gateway.routing.delivered_text import MANY, MAX_TEXT, DeliveredText
-from gateway.schemas.chat_response import ChatChunk
+from gateway.schemas.chat_response import ChatChunk, ChunkChoice, Delta
 
 
 def test_text_is_kept_whole_however_it_came() -> None:
@@ -34,6 +36,13 @@ def test_a_call_or_a_second_choice_is_more_than_text() -> None:
         delivered.note(ChatChunk.text("Hi"))
         delivered.note(chunk)
         assert delivered.text == ""
+
+
+def test_empty_parts_are_none() -> None:
+    delivered = DeliveredText()
+    empty = Delta(content="Hi", tool_calls=[], refusal="", reasoning_content="", annotations=Raw(b"[]"))
+    delivered.note(ChatChunk(choices=[ChunkChoice(delta=empty)]))
+    assert (delivered.text, delivered.has_reasoning) == ("Hi", False)
 
 
 def test_reasoning_and_the_end_are_noted() -> None:
