@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from gateway.accounts.admission_check import Explanation, explain
-from gateway.admin.model_names import known_models
+from gateway.admin.model_names import known_models, models_by_name
 from gateway.billing.price_terms import PriceTerms
 from gateway.billing.quote import Quote
 from gateway.catalog import Catalog
@@ -39,7 +39,7 @@ async def check_call(
     if session and not PLAIN.fullmatch(session):
         raise InvalidValue("no id of a session: it has 1 to 64 letters, digits and . _ : / + = -")
     (name,) = known_models(settings, [model])
-    catalog = Catalog.build(settings)
+    catalog = Catalog.build(with_fallbacks(settings, name))
     found = catalog.models[name]
     asked = endpoint_named(endpoint or found.record.endpoints[0])
 
@@ -55,3 +55,14 @@ async def check_call(
         clamp=asked.clamp,
         endpoint=asked.name,
     )
+
+
+def with_fallbacks(settings: Settings, name: str) -> Settings:
+    """The settings with one model and its fallbacks only: a catalogue of 5,000 models takes 0.1 s of processor time."""
+    names, found, waiting = models_by_name(settings), set[str](), [name]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found.add(one)
+            waiting += [names[fallback] for fallback in settings.models[one].fallbacks]
+    return structs.replace(settings, models={one: settings.models[one] for one in sorted(found)})

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 
 from gateway.accounts.admission_check import Explanation, explain
+from gateway.admin.call_check import with_fallbacks
 from gateway.amounts import format_amount
 from gateway.api.routes import endpoint_named
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import chat_prompt
+from gateway.catalog import Catalog
+from gateway.config.loader import parse
 from gateway.inference.endpoint import RequestSize
 from gateway.ledger import Hold, Ledger
 from gateway.ledger.api_key import ApiKey
@@ -57,3 +60,18 @@ async def test_explanation_uses_the_estimate_of_the_chat_endpoint(
     told = await explained(gateway, endpoint_named("chat").quote_size(gateway.catalog.models[model], size), key)
     assert told.admitted
     assert (told.hold, told.tokens) == (format_amount(quote.hold), quote.tokens)
+
+
+def test_model_is_checked_with_its_fallbacks_and_without_all_other_models() -> None:
+    fake = {"provider": "fake", "free": True}
+    models = {
+        "first": {**fake, "fallbacks": ["second"]},
+        "second": {**fake, "aliases": ["next"], "fallbacks": ["third"]},
+        "third": fake,
+        "fourth": {**fake, "fallbacks": ["next"]},
+        "other": fake,
+    }
+    settings = parse({"providers": {"fake": {"plugin": "fake"}}, "models": models}, demo=True)
+    assert sorted(with_fallbacks(settings, "first").models) == ["first", "second", "third"]
+    assert sorted(with_fallbacks(settings, "fourth").models) == ["fourth", "second", "third"]
+    assert Catalog.build(with_fallbacks(settings, "fourth")).models["fourth"].fallbacks == ("next",)
