@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import sqlalchemy as sa
 
 from gateway.database.address import DatabaseAddress
 from gateway.database.engine import Database
+from gateway.database.tables import usage_daily
 from gateway.history.call_pages import CallFilter, read_calls
 from gateway.history.call_search import CallSearch, search_calls
+from gateway.history.caller_addresses import keys_used_by
 from tests.history.made_lines import Account
 
 START = datetime(2026, 1, 28, tzinfo=UTC)
@@ -157,6 +161,23 @@ def test_filter_that_few_calls_pass_does_not_read_the_other_days(
     days(8, 32)
     after = [work(""), work(account)]
     assert max(b - a for a, b in zip(before, after, strict=True)) < 60, (title, before, after)
+    database.close()
+
+
+def test_keys_of_a_user_are_read_from_the_rows_of_the_user(tmp_path: Path) -> None:
+    database = Database.open(DatabaseAddress(file=tmp_path / "gateway.db"))
+    account = Account(database)
+    account.call("2026-10-05T10:30", 1, key="key_ann", user="usr_ann")
+    account.flush()
+    with database.writing() as connection:
+        [row] = connection.execute(sa.select(usage_daily)).mappings()
+        others = [{**row, "key_id": f"key_{number}", "user_id": ""} for number in range(5_000)]
+        connection.execute(usage_daily.insert(), others)
+        connection.exec_driver_sql("ANALYZE")
+    with database.reading() as connection:
+        driver = connection.connection.driver_connection
+        assert keys_used_by(connection, "usr_ann") == ["key_ann"]
+        assert steps(driver, lambda: keys_used_by(connection, "usr_ann")) < 5
     database.close()
 
 
