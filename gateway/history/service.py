@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from gateway.database.engine import Database
+from gateway.database.lock import LOOK_EVERY
 from gateway.errors import DatabaseRefused, DatabaseUnavailable, GatewayError
 from gateway.history import binding
 from gateway.history.caller_addresses import address_mover, forget_late_addresses, remove_old_addresses
@@ -41,7 +42,8 @@ HURRY = 2.0  # seconds behind after which it works without rests
 REST = 2.0  # times the time of a transaction; calls need the processor meanwhile
 LONGEST_REST = 0.25  # seconds
 ALL_DAYS = 86_400.0  # seconds between two looks for addresses of erased users in all days
-ROUND = 5.0  # seconds after which a round ends, so that a command can have the lock
+ROUND = 5.0  # seconds after which a round ends, and the lock is left free
+FREE = 2 * LOOK_EVERY  # seconds that the lock is then left free at least, so that a command which waits for it gets it
 PAUSES = {"database": 2.0, "refused": 30.0, "store": 1.0}  # seconds after a failed round, by cause
 
 
@@ -88,12 +90,13 @@ class HistoryService:
         self._opened: _Opened | None = None
         self._behind_since: float | None = None  # monotonic
         self._is_standby = False
+        self._left_free = time.monotonic()  # when the lock was left free for a while
         self._failure = ""  # the cause of the last round's failure
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set."""
         while not stop.is_set():
-            pause = await self.attempt()
+            pause = self._with_free_lock(await self.attempt())
             self.note_lag()
             try:
                 async with asyncio.timeout(pause):
@@ -116,6 +119,14 @@ class HistoryService:
             gateway_log.info("the importer works again")
             self._failure = ""
         return pause
+
+    def _with_free_lock(self, pause: float) -> float:
+        """The pause, of a busy importer now and then a longer one: it would take the lock again at once."""
+        now = time.monotonic()
+        if pause < FREE and now - self._left_free < ROUND:
+            return pause
+        self._left_free = now
+        return max(pause, FREE)
 
     @property
     def lag(self) -> float | None:

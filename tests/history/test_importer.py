@@ -24,6 +24,7 @@ from gateway.ledger.import_hints import TOUCHED
 from tests.ledger.records import record_of, settle
 from tests.ledger.shards import without
 from tests.ledger.test_archive import aged, busy
+from tests.polling import until
 
 
 async def test_lines_of_a_hinted_account_are_copied_with_their_chain_of_hashes(world, importing) -> None:
@@ -449,3 +450,25 @@ async def test_removed_file_is_noticed_before_anything_is_written_to_it(world, i
         assert one.count("gateway_importer_failures", "refused") == 3
         await one.service.close()
         assert await w.store.client.xlen("{a:acme}:lg") == 11
+
+
+async def test_busy_importer_leaves_its_lock_free_now_and_then(world, importing, monkeypatch) -> None:
+    """A command looks for the lock every 50 ms, and a busy importer would take it again within one."""
+    monkeypatch.setattr(service, "HINTS", 1)  # one account in a round
+    monkeypatch.setattr(service, "ROUND", 0.01)
+    monkeypatch.setattr(service, "FREE", 3600.0)
+    async with world() as w:
+        one, stop = importing(w), asyncio.Event()
+        await one.hint("a", "b", "c")
+        running = asyncio.create_task(one.service.run(stop))
+        lock = one.database.lock("importer")
+
+        async def two_are_left() -> bool:
+            return bool(await w.store.client.scard(TOUCHED) == 2)
+
+        await until(two_are_left)
+        await until(lock.take)
+        assert await two_are_left()
+        lock.release()
+        stop.set()
+        await running
