@@ -371,3 +371,13 @@ def test_server_is_stopped_by_a_command_and_not_at_the_next_tick_of_its_timer(tm
     log = server.home.log.read_text()
     assert "User requested shutdown" in log
     assert "SIGTERM" not in log
+
+
+@pytest.mark.holds("operations/redis.md#redis-for-production-16")
+async def test_account_with_one_ledger_line_takes_less_than_three_kilobytes_for_it(tmp_path: Path) -> None:
+    async with EmbeddedServer.attach_or_start(tmp_path) as socket:
+        store = await Store.open(socket)
+        await store.client.xadd("{a:acme}:lg", {"line": "x" * 200})
+        size = await store.client.memory_usage("{a:acme}:lg")
+        assert size is not None and size < 3_000
+        await store.close()
