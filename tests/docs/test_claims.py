@@ -36,7 +36,7 @@ WITHOUT_CLAIMS: dict[str, set[str]] = {
     "docs/operations/start.md": {"Start, stop and reload"},
     "docs/operations/upgrade.md": {"Upgrade", "Rolling restart", "systemd", "nginx", "HAProxy", "An orchestrator"},
     "docs/prices.md": set(),
-    "docs/scaling.md": {"Growth of an installation", "Not included"},
+    "docs/scaling.md": {"Growth of an installation", "Before and after", "Not included"},
     "docs/security.md": {"What is promised"},
 }
 #: Sections about money of docs/operations/; docs/prices.md has no others.
