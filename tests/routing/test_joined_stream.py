@@ -107,7 +107,8 @@ async def test_a_call_follows_text_that_fits_and_no_other() -> None:
 
 async def test_other_content_before_the_seam_is_another_answer() -> None:
     refusal = ChatChunk(choices=[ChunkChoice(delta=Delta(refusal="No"))])
-    assert await got(Prefilled("I look"), "I look", [refusal, ChatChunk.finish("stop")]) is None
+    chunks = [refusal, ChatChunk.text(" now"), ChatChunk.finish("stop")]
+    assert await got(Prefilled("I look"), "I look", chunks) is None
 
 
 async def test_a_stream_that_ends_before_the_seam_is_cut() -> None:
