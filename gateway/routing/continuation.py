@@ -1,9 +1,10 @@
 """Lets another target finish a text stream that its upstream cut, where its text is proved to fit (`seam`).
 
 The other target is asked as `continuation_requests` says. Nothing of its answer is sent to the caller before it is
-known to fit. What does not fit, or comes after a tool call, a second choice or other content, stays cut, and the caller
-gets the error of the cut. It happens once per call, if an attempt is left. Sharp edge: no upstream reports the usage of
-the whole answer, so the charge follows the delivered text and is marked as estimated.
+known to fit. If it does not fit, the next request or target follows while attempts are left. A stream without a rest
+that fits stays cut, and the caller gets the error of the cut; so does one with a tool call, a second choice or other
+content. A call is continued once. Sharp edge: no upstream reports the usage of the whole answer, so the charge follows
+the delivered text and is marked as estimated.
 """
 
 from __future__ import annotations
@@ -54,8 +55,7 @@ class Continuation:
                 raise failure
             note_failure(current(), self.tried, here, failure)
             try:
-                other = await self._open(asked)
-                rest = await self._joined(other, asked)
+                other, rest = await self._find(asked)
             except BaseException as error:
                 # The target that delivered is the last one, also where the caller leaves now.
                 self.tried[:] = [*(candidate for candidate in self.tried if candidate is not here), here]
@@ -72,6 +72,19 @@ class Continuation:
         self.dispatcher.metrics.inc("gateway_joins", (model.name, rest.seam.form))
         self.on_joined(rest.seam.form, len(asked.delivered))
         return chunks
+
+    async def _find(self, asked: Asked) -> tuple[Opened[ChatChunk], JoinedStream]:
+        """The first stream whose text fits, while attempts are left."""
+        while True:
+            other = await self._open(asked)
+            try:
+                return other, await self._joined(other, asked)
+            except NotJoined:
+                asked.leave_out(other.candidate)
+                if not asked.options:
+                    raise
+                if not self.dispatcher.may_continue(asked.options[0].candidate.model, self.tried):
+                    raise
 
     async def _open(self, asked: Asked) -> Opened[ChatChunk]:
         """The first stream that begins; a target that refuses the request is followed by the next one."""

@@ -28,11 +28,21 @@ TRUE, FALSE = Raw(b"true"), Raw(b"false")
 
 
 class Asked(Struct):
-    """The requests to other targets; `again` has the targets that got the caller's own request."""
+    """The requests to other targets."""
 
     delivered: str
-    options: list[Adapted[ChatRequest]]
-    again: set[int]  # ids of candidates
+    options: list[Adapted[ChatRequest]] = []
+    again: set[int] = set()  # ids of the candidates that get the caller's own request
+    unchanged: dict[int, Adapted[ChatRequest]] = {}  # by id, that request for candidates that get another one first
+
+    def leave_out(self, candidate: Candidate) -> None:
+        """The answer of a target did not fit: it gets the caller's own request, if it may, or the next one is asked."""
+        places = [at for at, option in enumerate(self.options) if option.candidate is candidate]
+        self.options = self.options[places[0] + 1 :] if places else []
+        unchanged = None if id(candidate) in self.again else self.unchanged.get(id(candidate))
+        if unchanged is not None:
+            self.again.add(id(candidate))
+            self.options.insert(0, unchanged)
 
     def seam(self, candidate: Candidate) -> Seam:
         """How the answer of a target is to be read."""
@@ -41,7 +51,7 @@ class Asked(Struct):
 
 def ask_others(delivered: DeliveredText, options: Sequence[Adapted[ChatRequest]], here: Candidate, mode: str) -> Asked:
     """The requests to the targets other than `here`; `mode` is "proved" or "any"."""
-    asked = Asked(delivered.text, [], set())
+    asked = Asked(delivered.text)
     if not asked.delivered or delivered.ended:
         return asked
     for option in options:
@@ -53,6 +63,8 @@ def ask_others(delivered: DeliveredText, options: Sequence[Adapted[ChatRequest]]
             form = "assistant" if mode == "any" else "none"
         if form != "none" and asked.delivered.strip() and _is_prose(option.request) and not delivered.has_reasoning:
             asked.options.append(_prefilled(option, form, asked, repeats=repeats))
+            if repeats:
+                asked.unchanged[id(option.candidate)] = option
         elif repeats:
             asked.again.add(id(option.candidate))
             asked.options.append(option)

@@ -130,6 +130,19 @@ async def test_another_answer_is_not_joined_and_the_caller_gets_the_error_of_the
     assert rows["two#1/second (chat)"] == 0, "it has answered"
 
 
+async def test_a_text_that_does_not_fit_is_followed_by_the_request_of_the_caller_while_attempts_are_left(
+    client: Client, upstream: FakeUpstream, ledger: Ledger
+) -> None:
+    upstream.enqueue(cut({"content": "Say hel"}), rest("lo to him."), rest("Say hello to him."))
+    _, text, _ = await client.stream(model="assistant", seed=1)
+    assert said(text) == "Say hello to him."
+    assert [len(seen.json["messages"]) for seen in upstream.seen] == [1, 2, 1]
+    await ledger.drain()
+    [line] = [line.json_form() async for line in ledger.lines("acme") if line.kind == "use"]
+    assert [answer["code"] for answer in line["answers"]] == ["upstream_stream_truncated", "not_joined", "ok"]
+    assert line["joined"] == {"form": "restart", "offset": 7}
+
+
 @pytest.mark.parametrize("repeatable", [True, False])
 async def test_a_refused_start_leads_to_the_request_of_the_caller_and_never_to_the_caller(
     client: Client, upstream: FakeUpstream, repeatable: bool
