@@ -36,6 +36,8 @@ enum {
     READ_ROOM = 16 * 1024,
     MOST_REQUEST = 64 * 1024 * 1024,
     MOST_UNSENT = 16 * 1024 * 1024, /* a reader that stopped for good is cut off here */
+    ENOUGH_UNSENT = 1024 * 1024,    /* of a stream, which waits for its reader here */
+    LOOK_AGAIN_NS = 1000 * 1000,
     EVENTS = 1024,
     MODEL_ROOM = 80,
     FRAME_ROOM = 1024,
@@ -231,6 +233,11 @@ static bool serve(Connection *c);
 
 /* Sends the chunk that is due, or the ending after the last; false when the connection is beyond use. */
 static bool advance(Connection *c, int64_t now) {
+    if (c->out.length > ENOUGH_UNSENT) { /* the reader is slower than the stream */
+        c->due = now + LOOK_AGAIN_NS;
+        heap_down(c->heap_slot);
+        return true;
+    }
     char out[4 * FRAME_ROOM];
     bool last = c->chunk == c->chunks;
     size_t length = last ? put_ending(c, out, 0) : put_content(c, out, now);
