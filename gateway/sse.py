@@ -206,12 +206,6 @@ class FrameTemplate:
         self._after = b'"' + after
         self._between = self._after + self._before
 
-    @classmethod
-    def of(cls, event: Event, text: str, read: Callable[[bytes], str | None]) -> FrameTemplate | None:
-        """The template of an event in which `read` finds `text`; None if the text is encoded in an unusual way."""
-        parts = around(event, text, read)
-        return None if parts is None else cls(*parts)
-
     def texts(self, chunk: bytes) -> list[str] | None:
         """The texts of a chunk that contains only complete events of this template; otherwise None."""
         before, after = self._before, self._after

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.errors import UpstreamInvalidResponse
-from gateway.sse import COMMENT_KEEPALIVE, DONE, MAX_EVENT_BYTES, Event, EventParser, FrameTemplate, encode_data
+from gateway.sse import COMMENT_KEEPALIVE, DONE, MAX_EVENT_BYTES, Event, EventParser, FrameTemplate, around, encode_data
 from tests.quick import examples
 
 
@@ -119,9 +119,9 @@ def shaped(*tokens: bytes) -> bytes:
 
 
 def mould() -> FrameTemplate:
-    made = FrameTemplate.of(Event(BEFORE + b'"Hi"' + AFTER), "Hi", content_of)
-    assert made is not None
-    return made
+    parts = around(Event(BEFORE + b'"Hi"' + AFTER), "Hi", content_of)
+    assert parts is not None
+    return FrameTemplate(*parts)
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_template_reads_the_same_texts_as_parser_and_decoder(inner: list[bytes])
 )
 def test_no_template_is_created_if_the_position_of_the_text_is_ambiguous(data: bytes) -> None:
     assert content_of(data) == "Hi"
-    assert FrameTemplate.of(Event(data), "Hi", content_of) is None
+    assert around(Event(data), "Hi", content_of) is None
 
 
 def test_parser_reports_whether_the_next_byte_begins_an_event() -> None:

@@ -24,11 +24,11 @@ OnOutage = Callable[[str, float, bool], None]
 class AccountOutages:
     """The accounts of one target."""
 
-    __slots__ = ("_is_local", "_on_change", "_rows", "until")
+    __slots__ = ("_is_local", "_on_change", "rows", "until")
 
     def __init__(self, on_change: OnOutage | None = None) -> None:
         self.until: dict[str, float] = {}  # by account: the monotonic time of its next probe
-        self._rows: dict[str, int] = {}  # failures without an answer
+        self.rows: dict[str, int] = {}  # failures without an answer, by account
         self._is_local = False  # the last failure was of a connection
         self._on_change = on_change
 
@@ -40,17 +40,15 @@ class AccountOutages:
         if error.origin == "request" or isinstance(error, UpstreamRateLimited | UpstreamAuthError):
             return
         self._is_local = error.origin == "connection"
-        row = self._rows.pop(account, 0) + 1
-        self._rows[account] = row
-        if len(self._rows) > MOST:
-            del self._rows[next(iter(self._rows))]
+        row = self.rows.pop(account, 0) + 1
+        self.rows[account] = row
+        if len(self.rows) > MOST:
+            del self.rows[next(iter(self.rows))]
         if row >= ROW:
             self._wait(account, now)
 
     def answered(self) -> None:
-        """A call of any account was answered."""
-        if not self._rows and not self.until:
-            return
+        """A call of any account was answered; called only where there are rows or probes to forget."""
         accounts = list(self.until)
         self.clear()
         if self._on_change is not None:
@@ -72,12 +70,12 @@ class AccountOutages:
         if not seconds:
             self.clear()
             return
-        self._rows[account] = max(ROW, self._rows.get(account, 0))
+        self.rows[account] = max(ROW, self.rows.get(account, 0))
         self.until[account] = now + min(seconds, PROBE_EVERY)
 
     def clear(self) -> None:
         """Forget all failures."""
-        self._rows.clear()
+        self.rows.clear()
         self.until.clear()
 
     def _wait(self, account: str, now: float) -> None:

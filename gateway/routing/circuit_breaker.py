@@ -133,7 +133,8 @@ class Circuit:
         """The first chunk or the answer came after `seconds`, for `account`."""
         self.latency += (seconds - self.latency) * SMOOTHING if self.latency else seconds
         self.count.succeeded(now, account)
-        self.outages.answered()
+        if self.outages.rows or self.outages.until:
+            self.outages.answered()
         for level in self.levels:
             if level.cause is not None and now - seconds >= level.until:  # otherwise the call began before any probe
                 level._close()

@@ -58,7 +58,7 @@ from .._shared.vertex_address import is_vertex, vertex_host
 from .._shared.whole_stream import chunks_of, folded, is_event_stream
 from .accepted import CHAT_SAMPLING, accepted_by_model
 from .answer import read_completion
-from .events import EventReader, text_template
+from .events import EventReader, read_text
 from .models import ModelFlags, traits_of
 from .native import flags_of, joined, native_body, native_of
 from .native_events import NativeReader, read_native_completion
@@ -169,7 +169,7 @@ class AnthropicProvider(HttpProvider, Chat):
                 return
             reader = NativeReader(self.hidden) if native_of(request) is not None else EventReader(self.hidden)
             read = reader.read if isinstance(reader, NativeReader) else reader.chunks
-            passing = PassingTexts(lane, text_template)
+            passing = PassingTexts(lane, read_text)
             while events := await answer.read_events(passing.past):
                 for event in events:
                     for chunk in read(event):

@@ -17,7 +17,7 @@ from msgspec import UNSET, Struct
 from gateway import ChatChunk, ChunkChoice, Delta, Event, FunctionCall, ToolCallDelta
 from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.upstream_errors import error_of_document
-from gateway.sse import DONE_DATA, FrameTemplate
+from gateway.sse import DONE_DATA
 
 from .._shared.documents import UNREADABLE, decoded, json_object, raise_error_event
 from .._shared.whole_stream import chunk_of
@@ -240,12 +240,8 @@ class EventReader:
         return chunk
 
 
-def text_template(event: Event, text: str) -> FrameTemplate | None:
-    """The template of an event with this text: of its block, since the index of the block is in it."""
-    return FrameTemplate.of(event, text, _read_text)
-
-
-def _read_text(data: bytes) -> str | None:
+def read_text(data: bytes) -> str | None:
+    """The text in the data of an event that adds to a block of text; None for any other."""
     try:
         wire = _text_decoder.decode(data)
     except UNREADABLE:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from gateway import Event, TextLane
-from gateway.sse import EventParser, around, texts_of_several
+from gateway import Event
+from gateway.sse import EventParser, texts_of_several
 
 from .._shared.documents import UNREADABLE
 from .._shared.passing_texts import PassingTexts
@@ -76,13 +76,8 @@ class CountedTemplate:
             return texts_of_several(chunk, self.texts)
 
 
-def text_template(event: Event, text: str) -> CountedTemplate | None:
-    """The template of an event with this text."""
-    parts = around(event, text, _read_text)
-    return None if parts is None else CountedTemplate(*parts)
-
-
-def _read_text(data: bytes) -> str | None:
+def read_text(data: bytes) -> str | None:
+    """The text in the data of such a frame; None for any other."""
     try:
         frame = _decoder.decode(data)
     except UNREADABLE:
@@ -95,11 +90,6 @@ def _read_text(data: bytes) -> str | None:
 
 class PassingFrames(PassingTexts):
     """The texts of one stream; the counts of the last frame that passed are given when they are needed."""
-
-    __slots__ = ()
-
-    def __init__(self, lane: TextLane) -> None:
-        super().__init__(lane, text_template, is_counted=True)
 
     def events(self, event: Event) -> tuple[Event, ...]:
         """The event that follows; before it one with the counts of the frames that passed, if it has none itself."""

@@ -26,7 +26,7 @@ from gateway.sse import DONE_DATA
 
 from .._shared.passing_texts import PassingTexts
 from .._shared.whole_stream import events_of, folded, is_event_stream
-from .chunks import ChunkReader, read_completion, text_template
+from .chunks import ChunkReader, read_completion, read_text
 from .request import CACHE_KEY, chat_body, without_cache_key
 from .responses import read_response, read_responses, responses_body
 from .responses_fields import OPENAI, Support, accepted_by
@@ -84,7 +84,7 @@ class OpenAIChat(OpenAIServer, Chat):
 
     async def _chunks(self, request: ChatRequest, target: Target, lane: TextLane) -> AsyncGenerator[ChatChunk]:
         async with await self._send(request, target, stream=True) as answer:
-            reader, passing = ChunkReader(self.hidden), PassingTexts(lane, text_template)
+            reader, passing = ChunkReader(self.hidden), PassingTexts(lane, read_text)
             if answer.headers.get("Content-Type", "").startswith("application/json"):
                 yield reader.read_whole(await answer.read())  # an error, or a server that does not stream
                 return

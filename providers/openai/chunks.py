@@ -30,7 +30,6 @@ from gateway.errors import UpstreamError, UpstreamInvalidResponse, UpstreamOverl
 from gateway.plugins.upstream_errors import error_of_document
 from gateway.schemas.answer_surrogates import WaitingSurrogates
 from gateway.schemas.chat_response import FINISH_REASONS as WIRE_REASONS
-from gateway.sse import FrameTemplate
 
 from .._shared.documents import UNREADABLE, raise_error_event
 from .._shared.failed_finish import check_finish
@@ -227,12 +226,8 @@ class ChunkReader:
             self._ended += (part.index,)
 
 
-def text_template(event: Event, text: str) -> FrameTemplate | None:
-    """The template of an event with this text."""
-    return FrameTemplate.of(event, text, _read_text)
-
-
-def _read_text(data: bytes) -> str | None:
+def read_text(data: bytes) -> str | None:
+    """The text of the one choice in the data of a chunk; None for any other chunk."""
     try:
         choices = _chunk_decoder.decode(data).choices
     except UNREADABLE:

@@ -37,7 +37,7 @@ from gateway.plugins.upstream_errors import error_of_document
 from .._shared.documents import UNREADABLE, decoded, raise_error_event
 from .._shared.passing_texts import PassingTexts
 from .._shared.whole_events import Document, PlacedText, WholeEvents
-from .responses_texts import TEXT, text_template
+from .responses_texts import TEXT, NumberedTemplate, read_text
 
 _TRUE, _FALSE = Raw(b"true"), Raw(b"false")
 _PLAIN_STREAM = Raw(b'{"include_obfuscation":false}')
@@ -148,7 +148,7 @@ async def read_responses(answer: Answer, hidden: Sequence[str], lane: TextLane) 
             return
         kept: list[NativeChunk] = []
         begins = True
-        reader, passing = EventReader(hidden), PassingTexts(lane, text_template)
+        reader, passing = EventReader(hidden), PassingTexts(lane, read_text, NumberedTemplate)
         while events := await answer.read_events(passing.past):
             for event in events:
                 for chunk in reader.read(event):

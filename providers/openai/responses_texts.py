@@ -6,8 +6,7 @@ import re
 
 import msgspec
 
-from gateway import Event
-from gateway.sse import around, texts_of_several
+from gateway.sse import texts_of_several
 
 from .._shared.documents import UNREADABLE
 
@@ -60,13 +59,8 @@ class NumberedTemplate:
             return texts_of_several(chunk, self.texts)
 
 
-def text_template(event: Event, text: str) -> NumberedTemplate | None:
-    """The template of an event with this text."""
-    parts = around(event, text, _read_text)
-    return None if parts is None else NumberedTemplate(*parts)
-
-
-def _read_text(data: bytes) -> str | None:
+def read_text(data: bytes) -> str | None:
+    """The text in the data of such an event; None for any other."""
     try:
         wire = _decoder.decode(data)
     except UNREADABLE:

@@ -57,6 +57,7 @@ def test_each_option_of_the_bench_is_in_the_first_table() -> None:
         "store-memory",
         "reload",
         "fairness",
+        "failover",
     ],
 )
 def test_options_of_the_other_commands_are_documented(command: str) -> None:

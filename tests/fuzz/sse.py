@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.errors import UpstreamInvalidResponse
-from gateway.sse import MAX_EVENT_BYTES, Event, EventParser, FrameTemplate, encode_data
+from gateway.sse import MAX_EVENT_BYTES, Event, EventParser, FrameTemplate, around, encode_data
 from tests.fuzz.choices import Choices
 from tests.fuzz.cuts import cuts_of, pieces
 
@@ -141,15 +141,15 @@ def check_frames(case: Frames) -> None:
         return msgspec.json.encode({**case.before, "text": text, **case.after})
 
     try:
-        template = FrameTemplate.of(Event(frame(case.first)), case.first, read_text)
+        parts = around(Event(frame(case.first)), case.first, read_text)
         datas = [frame(text) for text in case.texts]
     except UnicodeEncodeError:
         return
-    if template is None:
+    if parts is None:
         return
     datas += [frame("~~").replace(b"~~", raw) for raw in case.raw]
     chunk = b"".join(map(encode_data, datas))
-    texts = template.texts(chunk)
+    texts = FrameTemplate(*parts).texts(chunk)
     if texts is None:
         return
     parser = EventParser()

@@ -10,16 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sse import Event, EventParser
-from gateway_providers._shared.passing_texts import MakeTemplate
-from gateway_providers.anthropic.events import text_template as of_messages
-from gateway_providers.gemini.texts import text_template as of_gemini
-from gateway_providers.openai.responses_texts import text_template as of_responses
+from gateway.sse import Event, EventParser, FrameTemplate, around
+from gateway_providers.anthropic import events as messages
+from gateway_providers.gemini import texts as gemini
+from gateway_providers.openai import responses_texts as responses
 from tests.dialects.word_streams import word_stream
 
 MARK = "~~"
-MAKERS: dict[str, MakeTemplate] = {"messages": of_messages, "responses": of_responses, "gemini": of_gemini}
-every_api = pytest.mark.parametrize("api", MAKERS)
+DIALECTS: dict[str, tuple[Any, Any]] = {
+    "messages": (FrameTemplate, messages.read_text),
+    "responses": (responses.NumberedTemplate, responses.read_text),
+    "gemini": (gemini.CountedTemplate, gemini.read_text),
+}
+every_api = pytest.mark.parametrize("api", DIALECTS)
 
 
 def frame_of_text(api: str, *, form: str = "", number: int = 1) -> bytes:
@@ -30,9 +33,10 @@ def frame_of_text(api: str, *, form: str = "", number: int = 1) -> bytes:
 
 def made(api: str, frame: bytes) -> Any:
     [event] = EventParser().feed(frame)
-    template = MAKERS[api](event, MARK)
-    assert template is not None
-    return template
+    make, read = DIALECTS[api]
+    parts = around(event, MARK, read)
+    assert parts is not None
+    return make(*parts)
 
 
 def text_of(event: Event) -> Any:
@@ -98,4 +102,4 @@ def test_frame_that_says_something_else_is_not_of_the_template(api: str, old: by
 def test_frame_of_gemini_with_more_than_a_text_makes_no_template(form: str) -> None:
     frames = [frame for frame in word_stream("gemini", [MARK] * 5, form=form) if b"~~" in frame]
     [event] = EventParser().feed(frames[3])
-    assert MAKERS["gemini"](event, MARK) is None
+    assert around(event, MARK, gemini.read_text) is None

@@ -156,6 +156,8 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         return self.dialect.stream_encoder(form, call.request, count)
 
     def continuation(self, call: Call, opened: Opened[ChatChunk], services: Services) -> Continuation | None:
+        if call.model.continue_cut == "off" or len(call.adapted) < 2:
+            return None
         return continuation_of(call, opened, services, self.attempt_stream)
 
     def hold_limit(self, call: Call, ledger: Ledger) -> HoldExtension:

@@ -16,8 +16,6 @@ def continuation_of(call: Call, opened: Opened[ChatChunk], services: Services, a
 
     It stays cut if a candidate may get the request in the dialect in which it was sent, which no continuation has.
     """
-    if call.model.continue_cut == "off" or len(call.adapted) < 2:
-        return None
     if call.request.native is not None and any(map(takes_native, call.adapted)):
         return None
 
