@@ -59,7 +59,7 @@ async def test_call_without_a_session_has_no_header() -> None:
     ],
 )
 def test_header_of_a_preset_is_for_its_own_servers(address: str, header: str) -> None:
-    options = OpenAIProvider.Options(preset="xai", **({"base_url": address} if address else {}))
+    options = OpenAIProvider.Options(preset="xai", base_url=address)
     subject = OpenAIProvider(options, Upstream())
     assert subject.session_header == header
     assert subject.takes_cache_key == bool(header)
