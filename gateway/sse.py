@@ -24,6 +24,8 @@ MAX_EVENT_BYTES = 8 * 1024 * 1024  # of one line, and of all data lines of one e
 
 MAX_STRAY = 64 * 1024  # bytes that are kept of lines that are no fields
 
+LF, CR = b"\n\r"  # CPython takes 0.02 µs to find an int in bytes, and 0.10 for bytes: it tries them as an int first
+
 _FIELDS = (b"id", b"retry")
 _BOM = b"\xef\xbb\xbf"
 _PROBE = "\0probe\0"  # never the text of an event
@@ -68,10 +70,10 @@ class EventParser:
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that `chunk` completes, in order; UpstreamInvalidResponse for a line or event over 8 MiB."""
-        if chunk and (self._after_cr or b"\r" in chunk):
+        if chunk and (self._after_cr or CR in chunk):
             chunk = self._unify_line_ends(chunk)
         if self._rest or not self._started:
-            if self._started and b"\n" not in chunk:
+            if self._started and LF not in chunk:
                 self._keep(chunk)
                 return []
             chunk = self._join(chunk)
@@ -225,7 +227,7 @@ def around(event: Event, text: str, read: Callable[[bytes], str | None]) -> tupl
 
     None if there are several lines, or if the text is encoded in an unusual way.
     """
-    if b"\n" in event.data:
+    if LF in event.data:
         return None
     try:
         before, _, after = event.data.partition(_encode(text))

@@ -9,7 +9,7 @@ text again with the standard library's C parser, which takes about 7 µs for a k
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -30,12 +30,18 @@ class Examined(Struct, frozen=True):
     content: bytes
     names: frozenset[str]  # of all keys
     fields: dict[str, Raw] | None  # the top level; None if it cannot be decoded
+    tools: Sequence[Any] | None = None  # of a request of the gateway's own; `content` is without them
 
 
 def own_request(document: Mapping[str, Any]) -> Examined:
-    """A request that the gateway itself has written; its fields are encoded once, and not read again."""
+    """A request that the gateway itself has written; its fields are encoded once, and not read again.
+
+    Its tools are not even written into the content: an agent sends 40 KB of them, which would be read once more.
+    """
     fields = {name: Raw(_encode(value)) for name, value in document.items()}
-    return Examined(_encode(fields), _NONE, fields)
+    tools = document.get("tools")
+    small = fields if tools is None else {name: raw for name, raw in fields.items() if name != "tools"}
+    return Examined(_encode(small), _NONE, fields, tools)
 
 
 def most_keys(text: bytes) -> int:
@@ -47,10 +53,10 @@ def _has_keys(text: bytes, number: int) -> bool:
     """Whether valid JSON text has no more than `number` keys, each with its colon next to it."""
     return (
         text.count(b'":') == number
-        and b" :" not in text
-        and b"\n:" not in text
-        and b"\t:" not in text
-        and b"\r:" not in text
+        and text.find(b" :") < 0  # 0.06 µs; `in` takes 0.10, because CPython tries an int first
+        and text.find(b"\n:") < 0
+        and text.find(b"\t:") < 0
+        and text.find(b"\r:") < 0
     )
 
 

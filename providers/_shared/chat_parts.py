@@ -20,6 +20,7 @@ from .conversation import Conversation, Placed
 Block = dict[str, Any]
 
 OBJECT, NULL = Raw(b'"object"'), Raw(b"null")
+_table = msgspec.json.Decoder(dict[str, Raw])
 NO_PARAMETERS = Raw(b'{"type":"object","properties":{}}')
 # Request fields that every dialect here can express; each provider adds its own.
 CHAT_FIELDS = frozenset(
@@ -67,7 +68,7 @@ def object_schema(parameters: Raw | UnsetType) -> Raw | dict[str, Raw]:
     """
     if parameters is UNSET:
         return NO_PARAMETERS
-    known = msgspec.json.decode(parameters, type=dict[str, Raw])
+    known = _table.decode(parameters)
     if known.get("type") == OBJECT and NULL not in known.values():
         return parameters
     given = {name: value for name, value in known.items() if value != NULL}

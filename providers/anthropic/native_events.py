@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, structs
 
 from gateway import ChatChunk, ChatCompletion, Event, NativeChunk, NativeCompletion
+from gateway.sse import LF
 
 from .._shared.documents import UNREADABLE
 from .._shared.whole_events import Document, PlacedText, WholeEvents
@@ -82,7 +83,7 @@ class NativeReader:
     def _native(self, event: Event, chunk: ChatChunk | None, name: str | None) -> NativeChunk | None:
         if name is None or name not in NAMES:
             return None
-        data = event.data if b"\n" not in event.data else msgspec.json.format(event.data, indent=-1)
+        data = event.data if LF not in event.data else msgspec.json.format(event.data, indent=-1)
         native = NativeChunk(event=data, name=name)
         if chunk is not None:
             native.choices, native.usage, native.service_tier = chunk.choices, chunk.usage, chunk.service_tier

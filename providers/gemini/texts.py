@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway import Event
-from gateway.sse import EventParser, texts_of_several
+from gateway.sse import CR, EventParser, texts_of_several
 
 from .._shared.documents import UNREADABLE
 from .._shared.passing_texts import PassingTexts
@@ -60,7 +60,7 @@ class CountedTemplate:
 
     def texts(self, chunk: bytes) -> list[str] | None:
         """The texts of a chunk that contains only complete frames of this template; otherwise None."""
-        if b"\r" in chunk:  # Google ends lines with CRLF; JSON has no bare CR inside of texts
+        if CR in chunk:  # Google ends lines with CRLF; JSON has no bare CR inside of texts
             chunk = chunk.replace(b"\r\n", b"\n")
         begin, at = self._begin, len(chunk) - self._tail
         if (

@@ -24,6 +24,7 @@ from gateway.schemas.chat_messages import (
     UserMessage,
 )
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
+from gateway.schemas.duplicate_keys import Examined, own_request
 from gateway.schemas.forbidden import FORBIDDEN_FIELDS, header_name, strip_forbidden
 from gateway.schemas.request_fields import OWN
 
@@ -251,3 +252,36 @@ def test_a_large_image_is_accepted():
     url = "data:image/png;base64," + "A" * 4_000_000
     request = decode(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}])
     assert cast("Any", request.messages[0].content)[0].image_url.url == url
+
+
+# Requests that the gateway writes itself ---------------------------------------------------------------------------
+
+
+def _own(*functions: dict[str, object]) -> Examined:
+    tools = [{"type": "function", "function": function} for function in functions]
+    return own_request({"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": tools})
+
+
+@pytest.mark.parametrize("parameters", [Raw(b'{"type":"object"}'), {"type": "object"}], ids=["text", "not written yet"])
+def test_tools_of_an_own_request_are_those_of_the_same_request_as_json(parameters: object) -> None:
+    own = _own({"name": "f", "description": "d", "parameters": parameters, "strict": True}, {"name": "g"})
+    assert own.fields is not None
+    request, decoded = decode_chat_request(own), decode_chat_request(msgspec.json.encode(own.fields))
+    assert msgspec.json.encode(request.tools) == msgspec.json.encode(decoded.tools)
+    assert bytes(request.fields["tools"]) == bytes(decoded.fields["tools"])
+
+
+@pytest.mark.parametrize(
+    ("functions", "param"),
+    [
+        ([{"name": ""}], "tools[0].function.name"),
+        ([{"name": "f"}, {"name": "g", "parameters": Raw(b"[]")}], "tools[1].function.parameters"),
+        ([{"name": f"f{number}"} for number in range(129)], "tools"),
+    ],
+)
+def test_invalid_tools_of_an_own_request_are_refused_with_their_path(
+    functions: list[dict[str, object]], param: str
+) -> None:
+    with pytest.raises(BadRequest) as refused:
+        decode_chat_request(_own(*functions))
+    assert refused.value.param == param

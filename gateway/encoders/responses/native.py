@@ -15,6 +15,7 @@ from gateway.errors import UpstreamInvalidResponse
 from gateway.schemas.answer_surrogates import decode_whole
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.native_request import NativeChunk
+from gateway.sse import LF
 
 TEXT = "response.output_text.delta"
 ENDS = frozenset({"response.completed", "response.incomplete"})
@@ -63,7 +64,7 @@ class NativeEvents:
         number = self._events.number
         mark = _NUMBER % number
         at = data.find(mark)
-        if at < 0 or data[at + len(mark) : at + len(mark) + 1] not in (b",", b"}") or b"\n" in data:
+        if at < 0 or data[at + len(mark) : at + len(mark) + 1] not in (b",", b"}") or LF in data:
             data = _encode({**_fields(data), "sequence_number": number})
         self._events.number = number + 1
         return b"event: %b\ndata: %b\n\n" % (name.encode(), data)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Raw, Struct, structs
 
 from gateway.schemas.responses.options import (
     ChoiceObject,
@@ -25,12 +25,10 @@ from gateway.schemas.responses.options import (
 from gateway.schemas.responses.tool_names import flat_name
 from gateway.schemas.schema_errors import invalid
 
-INPUT_SCHEMA = {
-    "type": "object",
-    "properties": {"input": {"type": "string", "description": "The input of the tool, as plain text."}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
+INPUT_SCHEMA = Raw(
+    b'{"type":"object","properties":{"input":{"type":"string","description":"The input of the tool, as plain text."}},'
+    b'"required":["input"],"additionalProperties":false}'
+)
 CHOICES = ("function", "custom")
 
 
