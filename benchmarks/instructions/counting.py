@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from benchmarks.checkout import Checkout
 from benchmarks.compiler import build
+from benchmarks.dialects.upstream import Upstream, dialect_upstream
 from benchmarks.fault import BenchFault
 from benchmarks.instructions.callgrind import OPTIONS, Count, read_count
 from benchmarks.instructions.stages import OUTSIDE, STAGES, numbered_table
@@ -31,8 +32,23 @@ HEADER = Path("valgrind") / "callgrind.h"
 
 JSON = "mock"
 FEW, MANY = 20, 220  # chunks of the two streams
-INTERVAL = 10  # ms between two chunks: more than the worker needs for one while it is counted
-SHORT, LONG = f"mock-{FEW}x{INTERVAL}", f"mock-{MANY}x{INTERVAL}"
+SHORT, LONG = f"stream-{FEW}", f"stream-{MANY}"
+#: Streams whose words wait for their reader: at fixed times, several would arrive together on a busy machine.
+STREAMS_TOML = """
+[providers.streams]
+plugin = "openai"
+base_url = "{url}/v1"
+""" + "".join(
+    f"""
+[models."stream-{words}"]
+provider = "streams"
+model = "mock-{words}"
+context_window = 1_000_000
+max_output_tokens = 4096
+price = {{{{ input = 0.25, cached_input = 0.025, output = 2.0 }}}}
+"""
+    for words in (FEW, MANY)
+)
 REQUESTS = 50
 STREAMS = 5
 WARM_UP = 20  # calls of each kind before anything is counted
@@ -121,7 +137,7 @@ def difference(more: Window, less: Window, units: int, *, idle: Window) -> dict[
 
 def count(checkout: Checkout, *, repeats: int, by_stage: bool, tell: Callable[[str], None]) -> Counted:
     """Serve the checkout under callgrind and count."""
-    with counting(checkout, models=(SHORT, LONG)) as (worker, folder):
+    with dialect_upstream() as upstream, _counting_streams(checkout, upstream) as (worker, folder):
         json, short, long = (worker.request(model=model, stream=model != JSON) for model in (JSON, SHORT, LONG))
         tell("warming up")
         _warm_up(worker, (json, short, long), folder, by_stage=by_stage)
@@ -167,7 +183,15 @@ def _costs(differences: list[dict[int, float]]) -> Costs:
 
 
 @contextmanager
-def counting(checkout: Checkout, *, models: Sequence[str] = (), further: str = "") -> Iterator[tuple[Probed, Path]]:
+def _counting_streams(checkout: Checkout, upstream: Upstream) -> Iterator[tuple[Probed, Path]]:
+    url = f"http://127.0.0.1:{upstream.port}"
+    with counting(checkout, further=STREAMS_TOML.format(url=url)) as (worker, folder):
+        worker.caller.told = upstream.told
+        yield worker, folder
+
+
+@contextmanager
+def counting(checkout: Checkout, *, further: str = "") -> Iterator[tuple[Probed, Path]]:
     """A worker under callgrind, and the folder of its counts. `further`: tables of its configuration."""
     program = shutil.which("valgrind")
     if program is None:
@@ -178,7 +202,7 @@ def counting(checkout: Checkout, *, models: Sequence[str] = (), further: str = "
     }
     with tempfile.TemporaryDirectory(prefix="bench-callgrind-") as folder:
         wrapper = (program, *OPTIONS, f"--callgrind-out-file={folder}/out.%p", f"--log-file={folder}/log.%p")
-        with probed(checkout, models=models, wrapper=wrapper, environment=environment, further=further) as worker:
+        with probed(checkout, models=(), wrapper=wrapper, environment=environment, further=further) as worker:
             yield worker, Path(folder)
 
 
