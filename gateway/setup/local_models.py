@@ -1,6 +1,6 @@
 """The models of a model server on this machine: the kind of server, what each model serves, and its context window.
 
-Ollama says what a model can do. Of other servers the name of a model decides whether it makes embeddings.
+Ollama and Infinity say what a model can do. Of other servers the name of a model decides whether it makes embeddings.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def local_models(client: Upstream, server: Server, host: str) -> LocalMode
     if not all(isinstance(name, str) and name.isprintable() and 0 < len(name) <= 200 for name in names):
         return None
     kind, asking = _OWNERS.get(owner, server.name), _Asking(client, base)
-    endpoints, windows = await asyncio.gather(_endpoints(kind, names, asking), served_windows(kind, entries, asking))
+    endpoints, windows = await asyncio.gather(_endpoints(kind, entries, asking), served_windows(kind, entries, asking))
     models = {}
     for name, endpoint, window in zip(names, endpoints, windows, strict=True):
         public = _public_name(name, names)
@@ -114,17 +114,22 @@ class _Asking:
             return None
 
 
-async def _endpoints(kind: str, names: Sequence[str], ask: _Asking) -> list[ModelEndpoint]:
-    """As Ollama describes its models; a model that is not described is judged by its name."""
-    if kind != "ollama":
-        return list(map(endpoint_by_name, names))
-    described = await asyncio.gather(*(ask("/api/show", {"model": name}) for name in names))
-    return [_shown_endpoint(name, shown) for name, shown in zip(names, described, strict=True)]
+async def _endpoints(kind: str, entries: Sequence[Any], ask: _Asking) -> list[ModelEndpoint]:
+    """As the server describes its models; a model that is not described is judged by its name.
+
+    Infinity describes them in its list.
+    """
+    names = [entry["id"] for entry in entries]
+    described: Sequence[Any] = entries
+    if kind == "ollama":
+        described = await asyncio.gather(*(ask("/api/show", {"model": name}) for name in names))
+    return [_described_endpoint(name, about) for name, about in zip(names, described, strict=True)]
 
 
-def _shown_endpoint(name: str, shown: Any) -> ModelEndpoint:
-    """The endpoint in an answer of /api/show; an old Ollama has no `capabilities` there."""
-    able = shown.get("capabilities") if isinstance(shown, dict) else None
+def _described_endpoint(name: str, about: Any) -> ModelEndpoint:
+    """The endpoint in a description; that of an old Ollama and of most other servers has no `capabilities`."""
+    able = about.get("capabilities") if isinstance(about, dict) else None
     if not isinstance(able, list) or not able:
         return endpoint_by_name(name)
-    return "embeddings" if "embedding" in able and "completion" not in able else "chat"
+    embeds = "embedding" in able or "embed" in able  # as Ollama and as Infinity write it
+    return "embeddings" if embeds and "completion" not in able else "chat"

@@ -1,6 +1,7 @@
 """A language model of random weights in a file of 0.5 MB: at temperature 0 it says the same each time, and no sense.
 
-Its tokens are bytes. Letters, digits and spaces are the likely ones, so that its texts are readable.
+Its tokens are bytes and the space. Letters, digits and spaces are the likely ones, so that its texts are readable.
+Sharp edge: a space must be one token in a prompt and in an answer, or a begun answer would be other tokens than before.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from gguf import GGUFWriter, TokenType
 TRAINED_WITH = 16_384  # tokens
 HEADS = 4
 SEED = 7
-LIKELY = b"abcdefghijklmnopqrstuvwxyz     0123456789."
+LIKELY = b"abcdefghijklmnopqrstuvwxyz0123456789."
+SPACE = "\u2581"  # as the tokenizer writes it
 # Without a text that begins the answer: with one, llama.cpp refuses each grammar for this vocabulary.
 TEMPLATE = "{% for message in messages %}[{{ message.role }}]{{ message.content }}\n{% endfor %}"
 
@@ -21,8 +23,8 @@ TEMPLATE = "{% for message in messages %}[{{ message.role }}]{{ message.content 
 def write_tiny_model(path: Path, *, layers: int = 2, width: int = 64) -> None:
     """Write the file. More layers and a larger width make the same kind of answers, slower."""
     inner = 2 * width
-    tokens = [b"<unk>", b"<s>", b"</s>", *(b"<0x%02X>" % byte for byte in range(256))]
-    types = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL, *[TokenType.BYTE] * 256]
+    tokens = [b"<unk>", b"<s>", b"</s>", *(b"<0x%02X>" % byte for byte in range(256)), SPACE.encode()]
+    types = [TokenType.UNKNOWN, TokenType.CONTROL, TokenType.CONTROL, *[TokenType.BYTE] * 256, TokenType.NORMAL]
     writer = GGUFWriter(path, "llama")
     writer.add_name("tiny")
     writer.add_context_length(TRAINED_WITH)
@@ -57,7 +59,7 @@ def _tensors(vocabulary: int, layers: int, width: int, inner: int) -> dict[str, 
         return (dice.standard_normal((rows, columns)) * scale).astype(np.float32)
 
     likely = np.full((vocabulary, 1), 0.01, dtype=np.float32)
-    likely[[3 + byte for byte in LIKELY]] = 1.0
+    likely[[*(3 + byte for byte in LIKELY), vocabulary - 1]] = 1.0
     ones = np.ones(width, dtype=np.float32)
     tensors = {
         "token_embd.weight": matrix(vocabulary, width, 1.0),

@@ -11,7 +11,7 @@ import pytest
 from gateway.setup import local_models
 from gateway.setup.first_configuration import first_configuration
 from gateway.setup.found_providers import FoundProvider, find_providers
-from gateway.setup.known_providers import SERVERS, Model, Server
+from gateway.setup.known_providers import SERVERS, Model, ModelEndpoint, Server
 from gateway.setup.local_models import endpoint_by_name
 from gateway.setup.offered_providers import offers
 from gateway_providers.openai.presets import PRESETS
@@ -68,6 +68,17 @@ async def test_model_that_ollama_does_not_describe_is_judged_by_its_name(
     server.listed, server.shown = listed("llama3", "nomic-embed-text", owned_by="library"), shown
     found = await found_at(server, "ollama")
     assert found.models == {"llama3": Model(), "nomic-embed-text": Model(endpoint="embeddings")}
+
+
+@pytest.mark.holds("cli/gateway.md#gateway-init-3")
+@pytest.mark.parametrize(
+    ("said", "endpoint"), [(["embed"], "embeddings"), (["rerank"], "chat"), ([{}], "chat"), ("embed", "chat")]
+)
+async def test_list_of_infinity_says_whether_a_model_makes_embeddings(
+    server: ModelServer, said: Any, endpoint: ModelEndpoint
+) -> None:
+    server.listed = listed("michael/tiny", owned_by="infinity", capabilities=said)
+    assert (await found_at(server, "vllm")).models == {"michael/tiny": Model(endpoint=endpoint)}
 
 
 async def test_slow_descriptions_are_not_waited_for(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
