@@ -41,6 +41,7 @@ TEST = [
     # Vendors' own SDKs, which must read the fixtures of the tests and write what the providers write.
     "google-genai==3.4.0",
     "anthropic>=2.11,<3",
+    "openresponses-types==2.4.0",
     "botocore==1.44.5",
     "cohere==7.3.1",
     "groq==1.7.0",

@@ -44,6 +44,7 @@ from tests.plugins_once import loaded_once
 from tests.polling import turns
 from tests.postgres import PostgresServer, postgres_server
 from tests.shared_bytecode import share_bytecode
+from tests.standards_hook import faults, watch
 from tests.stopped_tests import says_where
 from tests.world import OpenWorld, open_world
 
@@ -54,6 +55,7 @@ SLOW_FOLDERS = frozenset({"benchmarks", "clients", "plugin_template", "processes
 SLOW_MODULE = re.compile(r"^pytestmark = .*\bpytest\.mark\.slow\b", re.MULTILINE)
 
 make_importable()
+watch()
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -72,6 +74,16 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     hypothesis.settings.load_profile("tests")
     share_bytecode(config)
+
+
+@pytest.fixture(autouse=True)
+def _answers_hold_their_standard(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that sends what no vendor sends says so with the mark `no_standard`."""
+    faults()
+    yield
+    found = faults()
+    if request.node.get_closest_marker("no_standard") is None:
+        assert not found, "\n".join(found)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -59,7 +59,7 @@ RICH = {
     ],
 }
 
-pytestmark = pytest.mark.usefixtures("plain_labels")
+pytestmark = [pytest.mark.usefixtures("plain_labels"), pytest.mark.no_standard]
 
 
 @pytest.fixture

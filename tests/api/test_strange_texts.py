@@ -48,7 +48,7 @@ FIELDS = {
     "temperature": "0", "timestamp_granularities[]": "word", "include[]": "logprobs", "custom_field": "x",
 }  # fmt: skip
 
-pytestmark = pytest.mark.usefixtures("plain_labels")
+pytestmark = [pytest.mark.usefixtures("plain_labels"), pytest.mark.no_standard]
 
 
 @pytest.fixture

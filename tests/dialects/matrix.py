@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from gateway.testing.standards.deviations import DEVIATIONS
+
 from .clients import CLIENTS
 from .conftest import UPSTREAMS
 
@@ -57,6 +59,25 @@ completions, which get the requests of all other clients. [One table](providers/
 """
 
 
+STANDARDS = """## Standards
+
+The tests read each answer of status 200 that they get at an endpoint below with the classes of its standard, also each
+event of a stream. A member that is missing, of another type or unknown there fails the test.
+
+| endpoint | standard | classes |
+| --- | --- | --- |
+| `/v1/responses` | Open Responses | the package `openresponses-types` |
+| `/v1/chat/completions`, `/v1/embeddings` | OpenAI's API | the package `openai` |
+| `/v1/messages` | Anthropic's API | the package `anthropic` |
+| `/v1beta/models/…:generateContent` and its stream | Google's Gemini API | the package `google-genai` |
+
+Members whose name begins with `x_` are the gateway's or an upstream's. Open Responses has no class for OpenAI's custom
+and hosted tools and for their items; they are not read. It says that the `schema` of a text format is null; the gateway
+repeats what was sent. These are all other deviations:
+
+"""
+
+
 def expected(client: str, api: str, feature: str) -> str:
     """The text of a cell."""
     return EXCEPTIONS.get((client, api, feature), "yes")
@@ -64,7 +85,13 @@ def expected(client: str, api: str, feature: str) -> str:
 
 def page() -> str:
     """The whole page."""
-    return "\n".join((HEAD, *_tables()))
+    return "\n".join((HEAD, *_tables(), STANDARDS + _deviations()))
+
+
+def _deviations() -> str:
+    lines = [["endpoint", "has", "because"], ["---"] * 3]
+    lines += [[TITLES[one.dialect], one.members, one.reason] for one in DEVIATIONS]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _tables() -> Iterator[str]:

@@ -53,7 +53,11 @@ def _responses(texts: Sequence[str], form: str) -> list[bytes]:
     padding = {"obfuscation": "x9"} if form == "obfuscation" else {}
     documents: list[Document] = [
         {"type": "response.created", "response": head | {"status": "in_progress", "output": []}},
-        {"type": "response.output_item.added", "output_index": 0, "item": item | {"content": []}},
+        {
+            "type": "response.output_item.added",
+            "output_index": 0,
+            "item": item | {"status": "in_progress", "content": []},
+        },
         {"type": "response.content_part.added", **place, "part": part | {"text": ""}},
         *({"type": "response.output_text.delta", **place, "delta": text, "logprobs": [], **padding} for text in texts),
         {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []},

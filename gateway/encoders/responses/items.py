@@ -138,4 +138,16 @@ def logprobs_of(value: Any) -> list[Any] | None:
     """The log probabilities of the text in a chat choice; None without any."""
     found = decoded(value)
     content = found.get("content") if isinstance(found, dict) else None
-    return content if isinstance(content, list) else None
+    return list(map(_with_bytes, content)) if isinstance(content, list) else None
+
+
+def _with_bytes(one: Any) -> Any:
+    """A token with its bytes, which chat's upstreams may leave out and this dialect may not."""
+    if not isinstance(one, dict):
+        return one
+    inner = one.get("top_logprobs")
+    token = one | ({"top_logprobs": list(map(_with_bytes, inner))} if isinstance(inner, list) else {})
+    text = one.get("token")
+    if not isinstance(one.get("bytes"), list) and isinstance(text, str):
+        token["bytes"] = list(text.encode("utf-8", "surrogatepass"))
+    return token

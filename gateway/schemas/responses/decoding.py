@@ -57,6 +57,7 @@ def decode_responses_request(body: bytes | Examined) -> ChatRequest:
         asked=asked.model,
         hosted=tools.hosted,
         custom=tools.custom,
+        bare_tools=tools.bare,
         spaces=tools.spaces,
         extra_tools=any(isinstance(item, ToolsItem) for item in items),
         demanded=tools.demanded or chat.demanded,

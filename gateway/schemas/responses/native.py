@@ -30,6 +30,7 @@ class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
 
     asked: str  # the model's name in the request
     hosted: frozenset[str] = frozenset()  # types of all tools that the caller does not run
+    bare_tools: bool = False  # a function is without a member that a response repeats
     custom: frozenset[str] = frozenset()  # names of tools with free-form input, as a chat request has them
     spaces: Mapping[str, tuple[str, str]] = {}  # namespace and name of tools by the names that a chat request has
     extra_tools: bool = False  # the input has an item with tools

@@ -57,6 +57,7 @@ class ToolSet(Struct, frozen=True):
     spaces: Mapping[str, Place] = {}  # the tools in namespaces by these names
     demanded: tuple[str, str] | None = None  # what an upstream must have that has no place here: a param, a message
     chosen: str = ""  # the type of the hosted tool that the choice demands
+    bare: bool = False  # a function is without a member that a response repeats
 
     @classmethod
     def of(cls, tools: Sequence[Tool], choice: str | ChoiceObject | None) -> Self:
@@ -68,6 +69,7 @@ class ToolSet(Struct, frozen=True):
             left_out=frozenset(_left_out(tools)),
             custom=frozenset(one.flat for one in kept if isinstance(one.tool, CustomTool)),
             spaces={one.flat: (one.space, one.tool.name) for one in kept if one.space},
+            bare=any(isinstance(tool, FunctionTool) and _is_bare(tool) for tool in tools),
         )
         return made._choosing(choice, {(_type(one.tool), one.space, one.tool.name): one.flat for one in kept})
 
@@ -106,6 +108,10 @@ class ToolSet(Struct, frozen=True):
 
     def _with(self, choice: Any, *, demanded: tuple[str, str] | None = None, chosen: str = "") -> Self:
         return structs.replace(self, choice=choice, demanded=demanded, chosen=chosen)
+
+
+def _is_bare(tool: FunctionTool) -> bool:
+    return tool.description is None or tool.strict is None or tool.parameters is UNSET
 
 
 def _type(tool: Tool) -> str:

@@ -20,8 +20,11 @@ from tests.providers.gemini_upstream import BLOCKED, CALLS, KEY, SIGNATURE, THOU
 
 FRAMES = [
     document(candidate(part(text="Two.", thought=True)), usage=usage(9)),
-    document(candidate(part(text="Hel", thoughtSignature=SIGNATURE), safetyRatings=[{"x": 1}]), usage=usage(9, 1, 4)),
-    document(candidate(part(text="lo"), finish="STOP", groundingMetadata={"a": [1.50]}), usage=usage(9, 2, 4)),
+    document(
+        candidate(part(text="Hel", thoughtSignature=SIGNATURE), safetyRatings=[{"blocked": False}]),
+        usage=usage(9, 1, 4),
+    ),
+    document(candidate(part(text="lo"), finish="STOP", groundingMetadata={"x_a": [1.50]}), usage=usage(9, 2, 4)),
 ]
 
 
@@ -113,8 +116,8 @@ async def test_frames_are_passed_on_and_the_finish_waits_for_the_end(client: Cli
     documents = events(text)
     sent = [one["candidates"][0] for one in documents]
     assert sent[0] == FRAMES[0]["candidates"][0] and sent[1] == FRAMES[1]["candidates"][0]
-    assert sent[2] == candidate(part(text="lo"), groundingMetadata={"a": [1.5]})
-    assert b'{"a":[1.5]}' in text.encode() or b'{"a": [1.5]}' in text.encode()
+    assert sent[2] == candidate(part(text="lo"), groundingMetadata={"x_a": [1.5]})
+    assert b'{"x_a":[1.5]}' in text.encode() or b'{"x_a": [1.5]}' in text.encode()
     assert sent[3] == {"content": {"parts": [{"text": ""}], "role": "model"}, "finishReason": "STOP", "index": 0}
     assert [one.get("usageMetadata", {}).get("thoughtsTokenCount") for one in documents] == [None, None, None, 4]
     assert {one["modelVersion"] for one in documents} == {"m1"}

@@ -77,7 +77,7 @@ def response(status: str, output: list[Any], **fields: Any) -> dict[str, Any]:
     return {
         "id": "resp_upstream", "object": "response", "created_at": 1, "status": status, "model": "upstream-m1-2026",
         "output": output, "error": None, "incomplete_details": None, "store": False, "usage": None,
-        "future_field": {"a": [1]}, **fields,
+        "x_future_field": {"a": [1]}, **fields,
     }  # fmt: skip
 
 
@@ -91,7 +91,11 @@ def stream_events(*, last: str = "completed", **fields: Any) -> list[dict[str, A
         {"type": "response.output_item.added", "output_index": 0, "item": {**REASONING, "encrypted_content": ""}},
         {"type": "response.output_item.done", "output_index": 0, "item": REASONING},
         {"type": "response.output_item.added", "output_index": 1, "item": {**MESSAGE, "content": []}},
-        {"type": "response.content_part.added", **place, "part": {"type": "output_text", "text": ""}},
+        {
+            "type": "response.content_part.added",
+            **place,
+            "part": {"type": "output_text", "text": "", "annotations": []},
+        },
         {"type": "response.output_text.delta", **place, "delta": "Hel", "obfuscation": "x"},
         {"type": "response.output_text.delta", **place, "delta": "lo"},
         {"type": "response.output_text.done", **place, "text": "Hello"},
@@ -147,7 +151,12 @@ async def test_request_is_forwarded_with_our_model_and_nothing_stored(client: Cl
     }  # fmt: skip
     assert got.headers["x-gateway-dropped-params"] == "unknown_field,client_metadata,tools[file_search]"
     assert body["id"].startswith("resp_0")
-    assert (body["model"], body["store"], body["output"], body["future_field"]) == ("m1", False, [MESSAGE], {"a": [1]})
+    assert (body["model"], body["store"], body["output"], body["x_future_field"]) == (
+        "m1",
+        False,
+        [MESSAGE],
+        {"a": [1]},
+    )
     assert body["usage"] == USAGE
 
 

@@ -76,7 +76,7 @@ def searched(uses: int = SEARCHED, written: int = WRITTEN) -> Reply:
         event(
             "message_delta",
             delta={"stop_reason": "end_turn", "stop_sequence": None},
-            usage={**last, "server_tool_use": {"web_search_requests": uses}},
+            usage={**last, "server_tool_use": {"web_search_requests": uses, "web_fetch_requests": 0}},
         ),
         event("message_stop"),
     ]
