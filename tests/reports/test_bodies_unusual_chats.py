@@ -292,7 +292,11 @@ async def test_call_in_an_odd_shape_is_delivered(
 async def test_answer_of_media_alone_without_a_finish_reason_is_delivered(
     client: Client, upstream: FakeUpstream, ledger: Ledger, name: str
 ) -> None:
-    media: Any = {"id": "a", "data": "AAAA", "transcript": ""} if name == "audio" else [{"image_url": {"url": "x"}}]
+    media: Any = (
+        {"id": "a", "data": "AAAA", "transcript": "", "expires_at": 1}
+        if name == "audio"
+        else [{"image_url": {"url": "x"}}]
+    )
     message = {"role": "assistant", "content": None, name: media}
     choice = {"index": 0, "message": message, "finish_reason": None}
     upstream.enqueue(Reply.json({**OPENAI, "choices": [choice]}))

@@ -21,6 +21,8 @@ from tests.providers import converse_dialect
 from .endpoints import TRANSCRIPTIONS, post
 from .streams import chunk, documents, text_of
 
+pytestmark = pytest.mark.no_standard
+
 FIRST, SECOND, LONE, SMILE = "\ud83d", "\ude42", "\N{REPLACEMENT CHARACTER}", "\U0001f642"
 HEADERS = {"Content-Type": "application/json"}
 EVENTS = {"Content-Type": "text/event-stream"}
