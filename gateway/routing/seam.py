@@ -23,6 +23,7 @@ UNDECIDED = 512  # characters after which several repetitions must have become o
 AGAIN = 6  # characters of the beginning, after white space, with which no rest begins
 LONGEST_PERIOD = 512  # characters of a part that a text repeats
 HEAD = 64  # characters that are enough to see how a text begins
+BLANK = 4096  # characters of white space before a text; more of it is not held, and not joined
 
 #: How a model begins to talk about its answer instead of going on, in lower case.
 TALK = (
@@ -87,7 +88,7 @@ class Prefilled:
         self._sent = len(delivered.rstrip())  # characters that the target has seen
         self._held: list[str] = []
         self._size = 0
-        self._head = ""  # the first characters of the held text
+        self._head = ""  # the first characters of the held text, from the first one that is not white space
         self._begins: list[int] = []  # places of the delivered text from which on the held text may repeat it
 
     def feed(self, piece: str) -> str | None:
@@ -101,7 +102,7 @@ class Prefilled:
         return None if self._may_change() else self._decided()
 
     def end(self) -> str:
-        if not self._head.strip():
+        if not self._head:
             raise NotJoined  # an answer without any text proves nothing
         if any(self._is_open(begin) and (not begin or self._size >= OVERLAP) for begin in self._begins):
             raise NotJoined  # it repeats a part and stops
@@ -125,7 +126,7 @@ class Prefilled:
         self._held.append(piece)
         self._size += len(piece)
         if len(self._head) < HEAD:
-            self._head += piece[:HEAD]
+            self._head = (self._head + (piece if self._head else piece.lstrip()))[:HEAD]
 
     def _is_open(self, begin: int) -> bool:
         """Whether a repetition from `begin` on has not reached the end of the delivered text."""
@@ -133,11 +134,15 @@ class Prefilled:
 
     def _may_change(self) -> bool:
         """Whether the next characters may say that it is talk, or begins again, or which white space it has."""
-        text = self._head.lstrip()
+        text = self._head
         if self._begins:
             return False
+        if not text:
+            if self._size > BLANK:
+                raise NotJoined
+            return True
         begin = self._delivered.lstrip()[:AGAIN]
-        return not text or begin.startswith(text) or any(talk.startswith(text.casefold()) for talk in TALK)
+        return begin.startswith(text) or any(talk.startswith(text.casefold()) for talk in TALK)
 
     def _decided(self) -> str:
         """The new text; raises NotJoined."""
@@ -164,6 +169,8 @@ class Prefilled:
         delivered, text = self._delivered, held.lstrip()
         before, space = held[: len(held) - len(text)], delivered[self._sent :]
         first = delivered.lstrip()
+        if len(before) > BLANK:
+            raise NotJoined
         if text.casefold().startswith(TALK) or text.startswith(first[:AGAIN]):
             raise NotJoined
         if held.startswith(delivered[: len(delivered) - len(first) + 1]):

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from gateway.routing.seam import NotJoined, Prefilled, Restart, Seam
+from gateway.routing.seam import BLANK, NotJoined, Prefilled, Restart, Seam
 
 TEXTS = (
     "Once upon a time there was a gateway that lost its provider in the middle of a sentence, and nobody noticed.",
@@ -158,3 +158,25 @@ def test_a_long_answer_that_begins_again_takes_time_in_proportion_to_its_length(
 def test_a_text_that_repeats_itself_without_an_end_is_not_joined() -> None:
     text = "a" * 100_000
     assert joined(Prefilled(text), text, [*"a" * 2_000, "b"]) is None
+
+
+@pytest.mark.parametrize("end", [None, "the rest."])
+@pytest.mark.parametrize("size", [1, 7, 2_000])
+def test_white_space_is_held_up_to_a_bound_and_then_not_joined(size: int, end: str | None) -> None:
+    seam, held = Prefilled("Once upon a time"), 0
+    with pytest.raises(NotJoined):
+        while held <= 2 * BLANK:
+            assert seam.feed((" " * size) + (end or "" if held + size > BLANK else "")) is None
+            held += size
+    assert held <= BLANK, "it is decided by what came, however it is cut into chunks"
+
+
+@pytest.mark.parametrize("size", [1, 50, 5_000])
+def test_text_after_much_white_space_is_joined_as_soon_as_it_comes(size: int) -> None:
+    delivered, rest = "| name |", "\n" + " " * (BLANK - 1) + "| value | and all the rest of it"
+    seam, passed = Prefilled(delivered), ""
+    for at in range(0, len(rest), size):
+        new = rest[at : at + size] if passed else seam.feed(rest[at : at + size])
+        passed += new or ""
+        assert passed or at + size < BLANK + 12, "nothing of the text is held longer than to see how it begins"
+    assert passed == rest
