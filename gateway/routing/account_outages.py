@@ -14,6 +14,7 @@ from gateway.errors import UpstreamAuthError, UpstreamError, UpstreamRateLimited
 
 ROW = 2
 PROBE_EVERY = 20.0  # seconds
+FORGET = 300.0  # seconds; as long as a circuit is open at most
 MOST = 64  # accounts of one target
 
 #: Called with an account, the seconds for which it does not call the target, or 0 when the target answers, and whether
@@ -27,8 +28,9 @@ class AccountOutages:
     __slots__ = ("_is_local", "_on_change", "rows", "until")
 
     def __init__(self, on_change: OnOutage | None = None) -> None:
-        self.until: dict[str, float] = {}  # by account: the monotonic time of its next probe
-        self.rows: dict[str, int] = {}  # failures without an answer, by account
+        # Both by account, the oldest one first; times are monotonic.
+        self.until: dict[str, float] = {}  # the time of its next probe
+        self.rows: dict[str, tuple[float, int]] = {}  # the time of its last failure, and failures without an answer
         self._is_local = False  # the last failure was of a connection
         self._on_change = on_change
 
@@ -40,11 +42,8 @@ class AccountOutages:
         if error.origin == "request" or isinstance(error, UpstreamRateLimited | UpstreamAuthError):
             return
         self._is_local = error.origin == "connection"
-        row = self.rows.pop(account, 0) + 1
-        self.rows[account] = row
-        if len(self.rows) > MOST:
-            del self.rows[next(iter(self.rows))]
-        if row >= ROW:
+        self._forget(now)
+        if self._count(account, now, least=1) >= ROW:
             self._wait(account, now)
 
     def answered(self) -> None:
@@ -57,6 +56,7 @@ class AccountOutages:
 
     def is_down(self, account: str, now: float) -> bool:
         """Whether calls of `account` shall use another target now; one call in `PROBE_EVERY` seconds does not."""
+        self._forget(now)
         until = self.until.get(account)
         if until is None:
             return False
@@ -70,18 +70,42 @@ class AccountOutages:
         if not seconds:
             self.clear()
             return
-        self.rows[account] = max(ROW, self.rows.get(account, 0))
-        self.until[account] = now + min(seconds, PROBE_EVERY)
+        self._forget(now)
+        self._count(account, now, least=ROW)
+        self._set(account, now + min(seconds, PROBE_EVERY))
 
     def clear(self) -> None:
         """Forget all failures."""
         self.rows.clear()
         self.until.clear()
 
+    def _count(self, account: str, now: float, *, least: int) -> int:
+        """Count a failure, and at least `least` in all."""
+        _, row = self.rows.pop(account, (now, 0))
+        row = max(row + 1, least)
+        self.rows[account] = (now, row)
+        if len(self.rows) > MOST:
+            del self.rows[next(iter(self.rows))]
+        return row
+
     def _wait(self, account: str, now: float) -> None:
-        self.until.pop(account, None)
-        self.until[account] = now + PROBE_EVERY
-        if len(self.until) > MOST:
-            del self.until[next(iter(self.until))]
+        self._set(account, now + PROBE_EVERY)
         if self._on_change is not None:
             self._on_change(account, PROBE_EVERY, self._is_local)
+
+    def _set(self, account: str, until: float) -> None:
+        self.until.pop(account, None)
+        self.until[account] = until
+        if len(self.until) > MOST:
+            del self.until[next(iter(self.until))]
+
+    def _forget(self, now: float) -> None:
+        """Leave out the accounts without a failure or a probe within `FORGET` seconds."""
+        for account, (at, _) in list(self.rows.items()):
+            if at > now - FORGET:
+                break
+            del self.rows[account]
+        for account, until in list(self.until.items()):
+            if until > now - FORGET:
+                break
+            del self.until[account]

@@ -10,7 +10,7 @@ import pytest
 from gateway.errors import UpstreamError, UpstreamRateLimited, UpstreamTimeout, UpstreamUnreachable
 from gateway.http_client.send_state import SendState, track
 from gateway.routing import account_outages, retry_policy
-from gateway.routing.account_outages import PROBE_EVERY, AccountOutages
+from gateway.routing.account_outages import FORGET, PROBE_EVERY, AccountOutages
 from tests.polling import until
 from tests.routing.test_before_fallback import Alone
 from tests.routing.test_dispatcher import Play, Stage
@@ -62,6 +62,37 @@ def test_accounts_that_are_kept_are_bounded() -> None:
             outages.failed(UpstreamError(), f"a{number}", 0.0)
     assert len(outages.until) <= account_outages.MOST
     assert outages.is_down("a499", 1.0)
+
+
+def test_accounts_that_other_workers_report_are_bounded() -> None:
+    outages = AccountOutages()
+    for number in range(500):
+        outages.apply(f"a{number}", 20.0, 0.0)
+    assert len(outages.until) <= account_outages.MOST
+    assert len(outages.rows) <= account_outages.MOST
+    assert outages.is_down("a499", 1.0)
+
+
+@pytest.mark.holds("routing.md#health-6")
+def test_failures_of_long_ago_do_not_count() -> None:
+    outages = AccountOutages()
+    outages.failed(UpstreamError(), "a", 0.0)
+    outages.failed(UpstreamError(), "a", FORGET)
+    assert not outages.is_down("a", FORGET + 1), "they are not in a row"
+
+
+@pytest.mark.parametrize("reported", [False, True])
+def test_accounts_that_make_no_more_calls_are_forgotten(reported: bool) -> None:
+    outages = down()
+    outages.apply("b", 20.0, 0.0)
+    later = FORGET + 30
+    if reported:
+        outages.apply("c", 20.0, later)
+    else:
+        assert not outages.is_down("c", later)
+    assert {*outages.until, *outages.rows} == ({"c"} if reported else set())
+    outages.failed(UpstreamError(), "a", later)
+    assert not outages.is_down("a", later + 1), "one failure is none"
 
 
 async def served(stage: Stage, play: Play, account: str = "a") -> str:
