@@ -1,7 +1,8 @@
 """A time limit for the first content of a stream: headers, comments and a role chunk are no content.
 
-What comes before the content is held, so another target can still serve the call. Sharp edge: the text fast path of the
-provider stays that of the stream.
+What comes before the content is held, so another target can still serve the call: a chunk that repeats the one before
+only once, and up to `HELD_CHUNKS` or `HELD_BYTES`. With more the stream has begun, whatever is in it. Sharp edge: the
+text fast path of the provider stays that of the stream.
 """
 
 from __future__ import annotations
@@ -10,9 +11,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from typing import Self, cast
 
+import msgspec
+
 from gateway.errors import UpstreamTimeout
 from gateway.plugins.text_fast_path import LanedStream
 from gateway.schemas.chat_response import ChatChunk
+
+HELD_CHUNKS = 256  # that differ and have no content, such as details of hidden reasoning
+HELD_BYTES = 1 << 20  # of them as JSON
 
 
 class _Prompt:
@@ -35,13 +41,20 @@ class _Prompt:
         return self._held.pop()
 
     async def _first(self) -> list[ChatChunk]:
-        """All chunks up to the first content; StopAsyncIteration if there is none at all."""
+        """All chunks up to the first content, or as many as are held; StopAsyncIteration if there is none at all."""
         found: list[ChatChunk] = []
+        held = 0  # bytes
         try:
             async with asyncio.timeout(self._seconds):
                 async for chunk in self._stream:
-                    found.append(chunk)
                     if any(part.delta.continues or part.finish_reason is not None for part in chunk.choices):
+                        found.append(chunk)
+                        break
+                    if found and chunk == found[-1]:
+                        continue
+                    found.append(chunk)
+                    held += len(msgspec.json.encode(chunk))
+                    if held >= HELD_BYTES or len(found) >= HELD_CHUNKS:
                         break
         except TimeoutError:
             raise UpstreamTimeout(detail=f"no content within {self._seconds:g} s") from None
