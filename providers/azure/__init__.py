@@ -53,7 +53,7 @@ class AzureProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscri
         self._by_deployment = options.api_version[:4].isdecimal()
         self._query = f"?{urlencode({'api-version': options.api_version})}" if options.api_version else ""
         super().__init__(options, upstream)
-        if options.send_cache_key is None:
+        if options.send_cache_key is None and not self.session_header:
             self.takes_cache_key = not self._by_deployment  # older versions of its API refuse the field
 
     @property

@@ -217,6 +217,21 @@ def test_invalid_options_are_refused(options: dict[str, Any], words: str) -> Non
         AzureProvider(AzureProvider.Options(**options), Upstream())
 
 
+@pytest.mark.parametrize(
+    ("options", "takes"),
+    [
+        ({}, True),
+        ({"api_version": "2024-10-21"}, False),
+        ({"api_version": "2024-10-21", "session_header": "x-session"}, True),
+        ({"api_version": "2024-10-21", "session_header": "x-session", "send_cache_key": False}, False),
+        ({"api_version": "2024-10-21", "send_cache_key": True}, True),
+    ],
+)
+async def test_older_paths_get_the_name_of_a_session_in_a_header_only(options: dict[str, Any], takes: bool) -> None:
+    async with FakeUpstream() as fake, provider(fake, **options) as subject:
+        assert subject.takes_cache_key == takes
+
+
 # What comes back -----------------------------------------------------------------------------------------------------
 
 
