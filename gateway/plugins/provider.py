@@ -89,6 +89,10 @@ class Chat(abc.ABC):
         """
         return request.max_output
 
+    def can_send_cache_key(self, key: str) -> bool:
+        """Whether a caller's `prompt_cache_key` can be sent; otherwise it is left out, named to the caller."""
+        return True
+
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
         """What this upstream takes of a request in `dialect` ("responses", "messages", "gemini"); None for nothing.
 

@@ -137,6 +137,9 @@ def _adapt_one(
         if native.only_native:
             text = f"This model does not support this value of '{native.only_native}'."
             raise UnsupportedParameter(text, param=native.only_native)
+    key: str | None = getattr(request, CACHE_KEY, None)
+    if key is not None and not _can_send(key, candidate):
+        request = request.drop(CACHE_KEY)
     unsupported = candidate.model.unsupported_params | refused_sampling
     if honoured is None and not unsupported and not request.extra:
         return Adapted(candidate, request, request.dropped)
@@ -154,6 +157,11 @@ def _adapt_one(
         return Adapted(candidate, request, request.dropped)
     named = (name for name in unwanted if classes.get(name) != "hint")  # dropped hints are not reported
     return Adapted(candidate, request.without(unwanted), (*request.dropped, *map(header_name, named)))
+
+
+def _can_send(key: str, candidate: Candidate) -> bool:
+    """Whether the candidate can send this name of the caller's session."""
+    return not isinstance(candidate.provider, Chat) or candidate.provider.can_send_cache_key(key)
 
 
 def _unforwarded(

@@ -27,7 +27,7 @@ from gateway.sse import DONE_DATA
 from .._shared.passing_texts import PassingTexts
 from .._shared.whole_stream import events_of, folded, is_event_stream
 from .chunks import ChunkReader, read_completion, read_text
-from .request import CACHE_KEY, chat_body, without_cache_key
+from .request import CACHE_KEY, chat_body, is_header_text, without_cache_key
 from .responses import read_response, read_responses, responses_body
 from .responses_fields import OPENAI, Support, accepted_by
 from .server import OpenAIServer, SharedOptions
@@ -51,6 +51,9 @@ class OpenAIChat(OpenAIServer, Chat):
         wanted = options.send_cache_key
         self.takes_cache_key = self.official or bool(self.session_header) if wanted is None else wanted
         self._needs_done = options.stream_end == "done" or (options.stream_end == "auto" and self.official)
+
+    def can_send_cache_key(self, key: str) -> bool:
+        return not self.session_header or is_header_text(key)
 
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
         return self._responses if dialect == RESPONSES else None

@@ -68,7 +68,12 @@ def without_cache_key(request: ChatRequest) -> tuple[ChatRequest, str]:
     """The request without its cache key, and the key for a header; empty for one that no header can have."""
     fields = {name: value for name, value in request.fields.items() if name != CACHE_KEY}
     key = request.prompt_cache_key or ""
-    return structs.replace(request, fields=fields), key if _HEADER_TEXT.fullmatch(key) else ""
+    return structs.replace(request, fields=fields), key if is_header_text(key) else ""
+
+
+def is_header_text(key: str) -> bool:
+    """Whether a header can have this key."""
+    return _HEADER_TEXT.fullmatch(key) is not None
 
 
 def _stream_options(request: ChatRequest) -> Raw:
