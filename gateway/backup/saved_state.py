@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.backup.account_export import KEY, OF_ACCOUNT
+from gateway.backup.account_export import OF_ACCOUNT
+from gateway.backup.account_pages import KEY
 from gateway.backup.records import Part
 
 

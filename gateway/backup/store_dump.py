@@ -15,17 +15,8 @@ from typing import Any, cast
 from msgspec import Struct
 
 from gateway.backup import BackupError
-from gateway.backup.account_export import (
-    KEY,
-    MEMBER,
-    OF_ACCOUNT,
-    ORDERS,
-    PARTS,
-    Export,
-    export,
-    export_lines,
-    line_page,
-)
+from gateway.backup.account_export import OF_ACCOUNT, ORDERS, PARTS, Export, export, export_lines, line_page
+from gateway.backup.account_pages import KEY, MEMBER
 from gateway.backup.records import Kind, Part, RecordWriter
 from gateway.history.trim_pause import PAUSED
 from gateway.ledger.gather_all import Progress, batches, counted, gather_bounded, outcomes_bounded, unwatched

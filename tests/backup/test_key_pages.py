@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.backup import account_export
+from gateway.backup import account_pages
 from gateway.backup.account_export import Export, export
 from gateway.backup.records import Part
 from tests.ledger.records import settle, void
@@ -37,7 +37,7 @@ async def filled(w: Any) -> Any:
 
 
 async def exported(w: Any, monkeypatch: pytest.MonkeyPatch, together: int) -> dict[str, Any]:
-    monkeypatch.setattr(account_export, "KEYS_TOGETHER", together)
+    monkeypatch.setattr(account_pages, "KEYS_TOGETHER", together)
     return parts_of(await export(w.store, "acme"))
 
 
@@ -57,7 +57,7 @@ async def test_pages_are_what_one_script_reads(world, monkeypatch) -> None:
 async def test_call_while_pages_are_read_is_in_the_account_and_in_its_key(world, monkeypatch, ends: bool) -> None:
     async with world() as w:
         key = await filled(w)
-        read, calls = account_export._hashes, 0
+        read, calls = account_pages._hashes, 0
 
         async def called(*args: Any) -> Any:
             nonlocal calls
@@ -69,7 +69,7 @@ async def test_call_while_pages_are_read_is_in_the_account_and_in_its_key(world,
                     await settle(w.ledger, hold, 5)
             return found
 
-        monkeypatch.setattr(account_export, "_hashes", called)
+        monkeypatch.setattr(account_pages, "_hashes", called)
         found = await exported(w, monkeypatch, 3)
         assert found == await exported(w, monkeypatch, ENOUGH)
         spent = dict(found[f"{{a:acme}}:k:{key.id}"])
@@ -79,7 +79,7 @@ async def test_call_while_pages_are_read_is_in_the_account_and_in_its_key(world,
 async def test_hold_that_began_and_ended_without_a_line_is_in_no_page(world, monkeypatch) -> None:
     async with world() as w:
         await filled(w)
-        read = account_export._hashes
+        read = account_pages._hashes
 
         async def called(*args: Any) -> Any:
             await w.store.client.hincrby("{a:acme}:u:usr_1", "held", 5)
@@ -87,7 +87,7 @@ async def test_hold_that_began_and_ended_without_a_line_is_in_no_page(world, mon
             await w.store.client.hincrby("{a:acme}:u:usr_1", "held", -5)
             return found
 
-        monkeypatch.setattr(account_export, "_hashes", called)
+        monkeypatch.setattr(account_pages, "_hashes", called)
         found = await exported(w, monkeypatch, 3)
         assert dict(found["{a:acme}:u:usr_1"])[b"held"] == b"0"
         assert found == await exported(w, monkeypatch, ENOUGH)
