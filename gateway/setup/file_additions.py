@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
@@ -29,23 +30,56 @@ def additions(found: Sequence[FoundProvider], settings: Settings) -> Additions:
     """What is new to the file of these settings, as it is on the disk now. It blocks, and runs an event loop."""
     try:
         raw = read_file(Path(settings.file))
+    except SettingsError as error:
+        return _unreadable(found, settings, error)
+    # Most often the file is the one of the settings. Then it is parsed once, with the tables.
+    expected = offers(found, settings)
+    with contextlib.suppress(SettingsError):
+        changed = _parsed(_with_tables(raw, expected), settings)
+        if offers(found, _without(changed, expected)) == expected:
+            return Additions(expected, _text(expected), _faults(changed) if expected else [])
+    return _of_another_file(found, raw, settings)
+
+
+def _of_another_file(found: Sequence[FoundProvider], raw: bytes, settings: Settings) -> Additions:
+    """The same for a file that has changed, or is not valid, or not with the tables."""
+    try:
         on_disk = _parsed(raw, settings)
     except SettingsError as error:
-        offered = offers(found, settings)
-        return Additions(offered, provider_text(offered) if offered else "", [*map(str, error.problems)])
+        return _unreadable(found, settings, error)
     offered = offers(found, on_disk)
-    if not offered:
-        return Additions([], "", [])
-    text = provider_text(offered)
-    return Additions(offered, text, _faults(raw + b"\n" + text.encode(), settings))
-
-
-def _faults(raw: bytes, settings: Settings) -> list[str]:
     try:
-        changed = _parsed(raw, settings)
+        faults = _faults(_parsed(_with_tables(raw, offered), settings)) if offered else []
     except SettingsError as error:
-        return [*map(str, error.problems)]
-    findings = asyncio.run(check_settings(changed, CheckOptions(offline=True), config=settings.file))
+        faults = [*map(str, error.problems)]
+    return Additions(offered, _text(offered), faults)
+
+
+def _unreadable(found: Sequence[FoundProvider], settings: Settings, error: SettingsError) -> Additions:
+    offered = offers(found, settings)
+    return Additions(offered, _text(offered), [*map(str, error.problems)])
+
+
+def _text(offered: Sequence[Offer]) -> str:
+    return provider_text(offered) if offered else ""
+
+
+def _with_tables(raw: bytes, offered: Sequence[Offer]) -> bytes:
+    return raw + b"\n" + _text(offered).encode()
+
+
+def _without(settings: Settings, offered: Sequence[Offer]) -> Settings:
+    providers = {one.name for one in offered}
+    models = {name for one in offered for name in one.models}
+    return structs.replace(
+        settings,
+        providers={name: one for name, one in settings.providers.items() if name not in providers},
+        models={name: one for name, one in settings.models.items() if name not in models},
+    )
+
+
+def _faults(settings: Settings) -> list[str]:
+    findings = asyncio.run(check_settings(settings, CheckOptions(offline=True), config=settings.file))
     return [*map(str, findings.faults)]
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gateway.config.loader import load
+from gateway.config.loader import load, parse
+from gateway.setup import file_additions
 from gateway.setup.configuration_check import CheckOptions, Findings, check_in_thread
 from gateway.setup.file_additions import Additions, additions
 from gateway.setup.found_providers import FoundProvider, find_providers
@@ -125,6 +127,24 @@ async def test_key_in_the_credentials_of_a_provider_is_not_new(file: Path) -> No
         file, '[providers.mine]\nplugin = "openai"\ncredentials = [{ api_key = "env:OPENAI_API_KEY" }]\n'
     )
     assert [one.name for one in offer.offers] == ["ollama"]
+
+
+@pytest.mark.parametrize("text", ["", OWN_KEY, ALIASES, DOTTED, EUROS], ids=["empty", "own", "alias", "dotted", "euro"])
+@pytest.mark.parametrize("is_new", [True, False])
+async def test_file_that_has_not_changed_is_parsed_once(
+    file: Path, text: str, is_new: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text(text)
+    parsed: list[Any] = []
+
+    def noted(document: Any, **rest: Any) -> Any:
+        parsed.append(document)
+        return parse(document, **rest)
+
+    monkeypatch.setattr(file_additions, "parse", noted)
+    offer = await asyncio.to_thread(additions, await found() if is_new else [], load(file))
+    assert len(offer.offers) == (2 if is_new else 0)
+    assert len(parsed) == 1
 
 
 async def test_file_on_the_disk_counts_and_not_the_settings_in_use(file: Path) -> None:
