@@ -89,8 +89,9 @@ class ActiveCalls:
             endpoint=call.endpoint.name,
             cost_price=price_on(served.costs, time.time()) if served.costs else None,
             answers=answers_of(call.sending, call.attempts, DIED) if call.sending.failures else None,
+            joined=call.joined,
         )
-        return self._ledger.checkpoint.put(call.request_id, body)
+        return self._ledger.checkpoint.put(call.request_id, body, call.encoder.delivered.text_quarter_tokens)
 
     async def all_settled(self, within: float) -> bool:
         """Wait until no call is active; False when some still are after `within` seconds."""

@@ -64,6 +64,8 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
                     raise
                 rest = await continuation.after(error)
                 continuation = delivered = None
+                if slot is not None:
+                    slot = endpoint.checkpoint(call, services)  # which names the target of the rest
                 item = await anext(rest, None)
             if fast_path is not None and fast_path.slow is not None:
                 slow, fast_path.slow = fast_path.slow, None

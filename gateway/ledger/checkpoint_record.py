@@ -2,17 +2,20 @@
 
 The stored form is one msgpack array: account, request_id, key_id, and a nested array of the time of the admission (µs,
 Redis time), the meta of the ledger line, the usage of the prompt, the price, the service tier, and the model's tokens
-per estimated token. The meta may have the cost price of the target, too, and what earlier attempts answered. A call
-that has delivered nothing yet has nil in place of the nested array. Sharp edge: only the delivered units of the answer
-are known. The upstream's own count is lost with the worker.
+per estimated token. The meta may have the cost price of the target, too, what earlier attempts answered, and the seam
+of a stream that two targets gave. A call that has delivered nothing yet has nil in place of the nested array. Sharp
+edge: only the delivered units of the answer are known. The upstream's own count is lost with the worker.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 from msgspec import structs
 
 from gateway.amounts import MAX_AMOUNT, NANO
+from gateway.billing.call_record import Joined
 from gateway.billing.price import Price
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage, tokens_of
@@ -58,10 +61,12 @@ def encode_stream(
     endpoint: str = "",
     cost_price: Price | None = None,
     answers: tuple[AttemptAnswer, ...] | None = None,
+    joined: Joined | None = None,
 ) -> bytes:
     """The stored form of a stream that delivers; `served_model` is empty if the requested model serves.
 
-    `cost_price` is what the operator pays; None without one. `answers` are None if the first attempt serves.
+    `cost_price` is what the operator pays; None without one. `answers` are None if the first attempt serves. `joined`
+    is the seam behind which the last attempt serves.
     """
     meta = LineMeta(
         hold.key.id,
@@ -86,16 +91,17 @@ def encode_stream(
         price = _without_factor(price, service_tier)
     names = (hold.key.account, hold.request_id, hold.key.id)
     charge = (hold.admitted_at, meta, quote.prompt, price, service_tier, factor)
-    extras = []  # what the meta has beside, in the order of what is left out first
-    if cost_price is not None:
-        of_stream = _of_stream(cost_price, quote.prompt)
-        extras = [_StreamMeta(**structs.asdict(meta), cost_price=of_stream)]
-    if answers is not None:
-        extras.insert(0, structs.replace(extras[0] if extras else _StreamMeta(**structs.asdict(meta)), answers=answers))
-    for extra in extras:
+    if cost_price is None and answers is None and joined is None:
+        return _encoder.encode((*names, charge))
+    of_stream = None if cost_price is None else _of_stream(cost_price, quote.prompt)
+    # In the order of what is left out first.
+    extras: dict[str, Any] = {"answers": answers, "cost_price": of_stream, "joined": joined}
+    while extras:
+        extra = structs.replace(_StreamMeta(**structs.asdict(meta)), **extras)
         body = _encoder.encode((*names, (charge[0], extra, *charge[2:])))
         if len(body) <= MOST_WITH_EXTRAS:
             return body
+        del extras[next(iter(extras))]
     return _encoder.encode((*names, charge))
 
 

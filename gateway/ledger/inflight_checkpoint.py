@@ -52,11 +52,11 @@ class Slot:
         """Store the total of delivered units."""
         self._words[self._state + 1] = units
 
-    def write(self, body: bytes) -> None:
+    def write(self, body: bytes, units: int = 0) -> None:
         """Fill a free slot. The state is written last and marks the slot as taken."""
         start = (self._state + 2) * WORD
         self._block[start : start + len(body)] = body
-        self._words[self._state + 1] = 0
+        self._words[self._state + 1] = units
         self._words[self._state] = _state_of(body)
 
     def vacate(self, waste: Slot) -> Slot:
@@ -88,13 +88,18 @@ class InflightCheckpoint:
         """Store a call that has delivered nothing yet."""
         self._write(request_id, encode_admitted(account, request_id, key_id))
 
-    def put(self, request_id: str, body: bytes) -> Slot:
-        """Store a call that begins to deliver, as `encode_stream` made it, and return the slot for its units."""
-        slot = self._write(request_id, body)
+    def put(self, request_id: str, body: bytes, units: int = 0) -> Slot:
+        """Store a call that delivers, as `encode_stream` made it, and return the slot for its units.
+
+        A call that has such a slot and is put again keeps the old one if there is no room for the new one.
+        """
+        slot = self._write(request_id, body, units)
+        if slot is self._waste:
+            slot = self._slots.get(request_id, slot)
         slot.shared = True
         return slot
 
-    def _write(self, request_id: str, body: bytes) -> Slot:
+    def _write(self, request_id: str, body: bytes, units: int = 0) -> Slot:
         """Write a call's new slot before its old one is freed, so that the file has one at every moment.
 
         If the disk is full or the call's names are too long, the call has no slot. After a crash it is then charged the
@@ -105,7 +110,7 @@ class InflightCheckpoint:
         if len(body) > ROOM:
             return self._waste
         place = self._free.pop()
-        place.write(body)
+        place.write(body, units)
         before = self._slots.get(request_id)
         self._slots[request_id] = place
         if before is not None:

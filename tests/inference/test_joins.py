@@ -290,12 +290,13 @@ async def test_line_and_receipt_name_the_seam_and_the_charge_is_of_the_joined_te
 
 
 @pytest.mark.parametrize(
-    ("second", "delivered"),
-    [("Once ", "Once upon a"), (" time ended.", "Once upon a time ended.")],
+    ("second", "delivered", "is_joined"),
+    [("Once ", "Once upon a", False), (" time ended.", "Once upon a time ended.", True)],
     ids=["before the seam", "after it"],
 )
-async def test_a_worker_that_dies_in_the_middle_of_a_join_has_stored_what_was_delivered(
-    client: Client, upstream: FakeUpstream, ledger: Ledger, tmp_path: Path, second: str, delivered: str
+@pytest.mark.holds("routing.md#streams-that-their-upstream-cuts-2")
+async def test_a_worker_that_dies_in_the_middle_of_a_join_has_stored_what_was_delivered_and_by_whom(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, tmp_path: Path, second: str, delivered: str, is_joined: bool
 ) -> None:
     ledger.checkpoint = InflightCheckpoint(tmp_path / "a.board")
     endless = Reply.stream([chunk({"content": second})], done=False)
@@ -310,4 +311,13 @@ async def test_a_worker_that_dies_in_the_middle_of_a_join_has_stored_what_was_de
         return int(msgspec.json.decode(entries[0].meta)["usage"]["out_text"]) if entries else 0
 
     await until(lambda: stored() == expected)
+    [entry] = read_inflight_checkpoint(tmp_path / "a.board").entries
+    meta = msgspec.json.decode(entry.meta)
+    names = [(answer["provider"], answer["code"]) for answer in meta.get("answers", ())]
+    if is_joined:
+        assert (meta["provider"], meta["upstream"], meta["attempts"]) == ("two", "second", 2)
+        assert meta["joined"] == {"form": "prefill", "offset": len("Once upon a")}
+        assert names == [("one", "upstream_stream_truncated"), ("two", "worker_died")]
+    else:
+        assert (meta["provider"], meta["upstream"], "joined" in meta, names) == ("one", "first", False, [])
     asking.cancel()

@@ -199,6 +199,19 @@ def test_call_with_a_record_too_long_for_its_slot_is_recorded(tmp_path):
     assert read_inflight_checkpoint(tmp_path / "a.board") == Orphans([], {"acme": ["r1"]})
 
 
+def test_call_that_is_put_again_keeps_its_units_and_its_slot_where_the_new_record_is_too_long(tmp_path):
+    checkpoint, file = InflightCheckpoint(tmp_path / "a.board"), tmp_path / "a.board"
+    put(checkpoint, "r1").delivered(4)
+    checkpoint.put("r1", stream(Hold("r1", KEY, "other", 0, None, 1)), 8)
+    (entry,) = read_inflight_checkpoint(file).entries
+    assert (msgspec.json.decode(entry.meta)["model"], entry.tokens) == ("other", 13)
+    put(checkpoint, "r1", model="m" * ROOM).delivered(20)
+    (entry,) = read_inflight_checkpoint(file).entries
+    assert (msgspec.json.decode(entry.meta)["model"], entry.tokens) == ("other", 18)
+    checkpoint.clear("r1")
+    assert read_inflight_checkpoint(file) == Orphans()
+
+
 @pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-7")
 def test_checkpoint_file_of_another_boot_gives_only_the_names_of_calls(tmp_path, monkeypatch):
     boot = tmp_path / "boot_id"
