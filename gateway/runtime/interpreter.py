@@ -12,6 +12,10 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 SWITCH_AFTER: Final = 0.0005  # seconds
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # numbers of malloc.h
+LARGE: Final = 4 << 20  # bytes; smaller blocks stay in the heap: each page of a new one costs a page fault
+KEPT: Final = 8 << 20  # bytes that stay free at the end of the heap
+OWN_VARIABLES: Final = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 NICENESS: Final = 5  # more would let other processes delay a thread that has the interpreter's lock
 
 
@@ -49,6 +53,24 @@ def switch_threads_often() -> None:
     took 5.4 ms at the median, and 0.7 ms after this.
     """
     sys.setswitchinterval(SWITCH_AFTER)
+
+
+def return_large_blocks() -> None:
+    """Let glibc give blocks of `LARGE` bytes and more back to the system when they are freed.
+
+    By default it raises this limit up to 32 MiB when such a block is freed, and keeps twice as much that is free: after
+    ten bodies of 20 MB a worker kept 37 MB more. Such a body costs half as much CPU again for this. Nothing happens
+    with another library, or where the operator has set glibc's own variables.
+    """
+    if any(name in os.environ for name in OWN_VARIABLES):
+        return
+    with suppress(ImportError, AttributeError, ValueError, OSError):
+        if os.confstr("CS_GNU_LIBC_VERSION"):  # ValueError or nothing with other libraries
+            import ctypes
+
+            mallopt = ctypes.CDLL(None).mallopt
+            mallopt(M_MMAP_THRESHOLD, LARGE)
+            mallopt(M_TRIM_THRESHOLD, KEPT)
 
 
 def background_executor() -> ThreadPoolExecutor:

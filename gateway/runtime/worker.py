@@ -41,6 +41,7 @@ from gateway.runtime.gateway import Gateway
 from gateway.runtime.interpreter import (
     background_executor,
     collect_rarely,
+    return_large_blocks,
     switch_threads_often,
     without_collections,
 )
@@ -318,6 +319,7 @@ def main(argv: list[str]) -> int:
     """Entry of the worker process."""
     spec = msgspec.json.decode(argv[0], type=WorkerSpec)
     log.configure()
+    return_large_blocks()
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(_run(spec))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from gateway.runtime.interpreter import (
     NICENESS,
     SWITCH_AFTER,
     background_executor,
+    return_large_blocks,
     switch_threads_often,
     without_collections,
 )
@@ -72,3 +74,45 @@ def test_collections_go_on_after_an_error() -> None:
     with pytest.raises(ZeroDivisionError), without_collections():
         _ = 1 // 0
     assert gc.isenabled()
+
+
+#: Frees blocks as large bodies are freed, and prints the MB that stay.
+BODIES = """
+from gateway.runtime.interpreter import return_large_blocks
+def size():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 >> 20
+return_large_blocks()
+before, kept = size(), []
+for _ in range(3):
+    blocks = [bytearray(20 << 20), bytearray(15 << 20), bytearray(10 << 20)]
+    kept.append(bytearray(1000))
+    del blocks
+print(size() - before)
+"""
+
+
+@pytest.mark.holds("scaling.md#limits-8")
+@pytest.mark.parametrize(
+    "own",
+    [{}, {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "1000000000"}],
+    ids=["usual", "own variable"],
+)
+def test_large_blocks_go_back_to_the_system_unless_the_operator_has_set_it(own: dict[str, str]) -> None:
+    try:
+        os.confstr("CS_GNU_LIBC_VERSION")
+    except ValueError:
+        pytest.skip("another library")
+    names = {"GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_"}
+    environment = {name: value for name, value in os.environ.items() if name not in names} | own
+    run = subprocess.run([sys.executable, "-c", BODIES], env=environment, capture_output=True, text=True, check=True)
+    assert (int(run.stdout) < 8) is not bool(own), run.stdout
+
+
+@pytest.mark.parametrize("error", [ValueError, AttributeError, OSError])
+def test_other_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    def confstr(name: str) -> str:
+        raise error
+
+    monkeypatch.setattr(os, "confstr", confstr)
+    return_large_blocks()
