@@ -148,6 +148,11 @@ class AttemptAnswer(Struct):
     ]
     status: Annotated[int | None, Meta(description="Of the provider's HTTP answer.")]
     ms: int
+    tokens_in: Annotated[
+        int | UnsetType, Meta(description="What the provider may charge beside the usage of the line.")
+    ] = UNSET
+    tokens_out: int | UnsetType = UNSET
+    estimated: Annotated[bool | UnsetType, Meta(description="The prompt is estimated.")] = UNSET
 
 
 class Line(Struct):

@@ -30,6 +30,11 @@ class AttemptAnswer(Struct, frozen=True, omit_defaults=True):
     code: str  # OK, CANCELLED, an error code, or the outcome of the call if that ended the attempt
     status: int = 0  # of the upstream's HTTP answer; 0 if there was none
     ms: int = 0  # until the attempt failed or ended
+    # What its upstream may charge for it, where that is not in the usage of the line: what it has reported, or else, of
+    # an attempt that the gateway gave up, the prompt by our estimate.
+    tokens_in: int = 0
+    tokens_out: int = 0
+    estimated: bool = False
 
     @classmethod
     def of(cls, provider: str, model: str, code: str, *, status: int, seconds: float) -> Self:

@@ -53,6 +53,7 @@ class SendState(Struct, eq=False):
     late: UpstreamTimeout | None = None  # why the attempt is cancelled, until the dispatcher has the failure
     late_at: float = 0.0  # monotonic seconds of that cancellation
     failures: tuple[AttemptAnswer, ...] = ()  # of the call, in the order in which they ended
+    reported: tuple[int, int] | None = None  # tokens in and out, if the upstream of the current attempt counts apart
 
     def is_sent(self) -> bool:
         """Whether an upstream has the request and has not refused it."""

@@ -88,7 +88,9 @@ class ActiveCalls:
             factor=call.model.token_factor,
             endpoint=call.endpoint.name,
             cost_price=price_on(served.costs, time.time()) if served.costs else None,
-            answers=answers_of(call.sending, call.attempts, DIED) if call.sending.failures else None,
+            answers=answers_of(call.sending, call.attempts, DIED, prompt=call.quote.prompt.tokens_in)
+            if call.sending.failures
+            else None,
             joined=call.joined,
         )
         return self._ledger.checkpoint.put(call.request_id, body, call.encoder.delivered.text_quarter_tokens)

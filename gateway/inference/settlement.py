@@ -89,7 +89,9 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         key.user,
         call.quote.tags,
         _upstream_cost(call, usage) if served is not None and served.costs else None,
-        answers_of(call.sending, attempts, call.outcome) if call.sending.failures else None,
+        answers_of(call.sending, attempts, call.outcome, prompt=call.quote.prompt.tokens_in)
+        if call.sending.failures
+        else None,
         call.quote.session,
         call.joined,
     )

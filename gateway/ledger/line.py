@@ -147,6 +147,7 @@ def answers_in(meta: dict[str, Any], *, for_operator: bool) -> list[dict[str, An
             "code": answer.get("code", ""),
             "status": answer.get("status") if for_operator or answer.get("code") not in OPERATORS_OWN else None,
             "ms": answer.get("ms", 0),
+            **{name: answer[name] for name in ATTEMPT_USAGE if name in answer},
         }
         for answer in meta.get("answers") or ()
     ]
@@ -157,6 +158,9 @@ def _with_cost(usage: dict[str, Any]) -> dict[str, Any]:
     cost = usage.get("provider_cost")
     return usage if cost is None else {**usage, "provider_cost": format_amount(cost)}
 
+
+#: In the entry of an attempt whose upstream may charge what is not in the usage of the line.
+ATTEMPT_USAGE = ("tokens_in", "tokens_out", "estimated")
 
 EXTRA = (
     "joined",

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 
 from msgspec import UNSET
 
 from gateway.errors import GatewayError, UpstreamError, UpstreamTruncated
 from gateway.http_client.send_state import current
-from gateway.routing.attempt_answers import note_failure, note_not_joined
+from gateway.routing.attempt_answers import note_failure, note_not_joined, note_usage
 from gateway.routing.continuation_requests import Asked, ask_others
 from gateway.routing.delivered_text import DeliveredText
 from gateway.routing.dispatcher import Dispatcher, Opened
@@ -43,6 +44,7 @@ class Continuation:
     attempt: Attempt
     tried: list[Candidate]
     on_joined: Callable[[str, int], None]  # called with the form of the seam and its offset in characters
+    reported: Callable[[], object]  # the usage that the upstream has reported before the cut
     delivered: DeliveredText = field(default_factory=DeliveredText)
 
     async def after(self, failure: UpstreamError) -> AsyncIterator[ChatChunk]:
@@ -53,6 +55,7 @@ class Continuation:
             model = self.options[0].candidate.model
             if asked is None or not asked.options or not self.dispatcher.may_continue(model, self.tried):
                 raise failure
+            note_usage(current(), self.reported())
             note_failure(current(), self.tried, here, failure)
             try:
                 other, rest = await self._find(asked)
@@ -103,8 +106,8 @@ class Continuation:
 
     async def _joined(self, other: Opened[ChatChunk], asked: Asked) -> JoinedStream:
         """The stream, read until its text is known to fit."""
-        rest = JoinedStream(other, asked.seam(other.candidate))
         state = current()
+        rest = JoinedStream(other, asked.seam(other.candidate), partial(note_usage, state))
         try:
             await rest.read_to_seam()
         except BaseException as error:
@@ -121,8 +124,9 @@ class Continuation:
 class JoinedStream:
     """The chunks of another target as parts of the answer: from the seam on, without role, reasoning and usage."""
 
-    def __init__(self, other: Opened[ChatChunk], seam: Seam) -> None:
+    def __init__(self, other: Opened[ChatChunk], seam: Seam, on_usage: Callable[[object], None]) -> None:
         self.seam = seam
+        self._on_usage = on_usage
         self._other = other
         self._first: ChatChunk | None = None  # from the seam on
         self._surrogates = WaitingSurrogates()
@@ -167,6 +171,8 @@ class JoinedStream:
         return new is not None
 
     def _plain(self, chunk: ChatChunk) -> ChatChunk:
+        if chunk.usage:
+            self._on_usage(chunk.usage)
         chunk.usage = UNSET
         chunk.choices = [part for part in chunk.choices if part.index == 0]
         for part in chunk.choices:

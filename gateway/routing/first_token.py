@@ -14,7 +14,9 @@ from typing import Self, cast
 import msgspec
 
 from gateway.errors import UpstreamTimeout
+from gateway.http_client.send_state import current
 from gateway.plugins.text_fast_path import LanedStream
+from gateway.routing.attempt_answers import note_usage
 from gateway.schemas.chat_response import ChatChunk
 
 HELD_CHUNKS = 256  # that differ and have no content, such as details of hidden reasoning
@@ -57,6 +59,8 @@ class _Prompt:
                     if held >= HELD_BYTES or len(found) >= HELD_CHUNKS:
                         break
         except TimeoutError:
+            for chunk in found:
+                note_usage(current(), chunk.usage)  # of the prompt, which some upstreams count at once
             raise UpstreamTimeout(detail=f"no content within {self._seconds:g} s") from None
         if not found:
             raise StopAsyncIteration

@@ -265,15 +265,23 @@ async def test_page_of_a_call_has_what_each_attempt_answered(console) -> None:
 async def test_page_of_a_call_shows_where_two_targets_meet(console) -> None:
     async with console() as c:
         answers = [
+            {
+                "provider": "slow", "model": "m", "code": "upstream_timeout", "status": 200, "ms": 9,
+                "tokens_in": 31, "estimated": True,
+            },
             {"provider": "first", "model": "m", "code": "upstream_stream_truncated", "status": 200, "ms": 12},
-            {"provider": "second", "model": "m", "code": "ok", "status": 200, "ms": 95},
-        ]
+            {
+                "provider": "second", "model": "m", "code": "ok", "status": 200, "ms": 95,
+                "tokens_in": 1900, "tokens_out": 3,
+            },
+        ]  # fmt: skip
         account = await history(c)
-        request = account.call(ago(hours=1), 5, attempts=2, answers=answers, joined={"form": "restart", "offset": 1234})
+        request = account.call(ago(hours=1), 5, attempts=3, answers=answers, joined={"form": "restart", "offset": 1234})
         account.flush()
         owner = await c.as_("owner", acme="owner")
         page = await owner.get(f"{USAGE}/{request}")
         assert "cut after 1,234 characters, and the last one gave the rest" in page.text and "restart" in page.text
+        assert "about 31 + 0" in page.text and "1,900 + 3" in page.text and "the charge is below" in page.text
 
 
 async def test_page_of_a_failed_call_does_not_say_that_it_was_answered(console) -> None:

@@ -58,6 +58,26 @@ async def test_a_stream_without_content_in_time_is_left_for_another_target(
     assert [answer["code"] for answer in line["answers"]] == ["upstream_timeout", "ok"]
 
 
+@pytest.mark.holds("routing.md#what-each-attempt-answered-2")
+@pytest.mark.parametrize("is_counted", [False, True])
+async def test_attempt_without_content_in_time_has_what_it_may_cost_and_is_charged_to_nobody(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, is_counted: bool
+) -> None:
+    begin = chunk({"role": "assistant", "content": ""})
+    if is_counted:
+        begin["usage"] = {"prompt_tokens": 7, "completion_tokens": 0, "total_tokens": 7}
+    upstream.enqueue(silent(begin), rest("The answer."))
+    await client.stream(model="quick")
+    await ledger.drain()
+    [line] = [line async for line in ledger.lines("acme") if line.kind == "use"]
+    left, served = line.json_form()["answers"]
+    assert (left["code"], left.get("estimated", False)) == ("upstream_timeout", not is_counted)
+    assert left["tokens_in"] == 7 if is_counted else 0 < left["tokens_in"] < 50
+    assert "tokens_in" not in served, "its usage is that of the line"
+    assert line.meta["usage"] == {"in_text": 900, "out_text": 3}
+    assert -line.amount == 900 * 1000 + 3 * 2000
+
+
 async def test_a_model_alone_is_not_asked_again_after_that(client: Client, upstream: FakeUpstream) -> None:
     upstream.enqueue(silent())
     response, _, _ = await client.stream(model="alone")

@@ -289,6 +289,63 @@ async def test_line_and_receipt_name_the_seam_and_the_charge_is_of_the_joined_te
     assert audit.clean
 
 
+def counted(text: str, prompt: int, completion: int) -> dict[str, Any]:
+    """A chunk of content with the counts so far, as some servers send them."""
+    usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    return {**chunk({"content": text}), "usage": usage}
+
+
+@pytest.mark.holds("routing.md#what-each-attempt-answered-2")
+@pytest.mark.parametrize(
+    ("second", "form"),
+    [(" time ended.", "prefill"), ("upon a time ended.", "overlap"), ("Once upon a time ended.", "restart")],
+)
+async def test_attempts_of_a_joined_stream_have_what_their_providers_counted_beside_the_one_charge(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, second: str, form: str
+) -> None:
+    first = Reply.stream([counted("Once ", 7, 1), counted("upon a", 7, 3)], done=False)
+    first.end = "cut"
+    upstream.enqueue(first, rest(second))
+    response, _, _ = await client.stream(model="assistant")
+    await ledger.drain()
+    [line] = [line async for line in ledger.lines("acme") if line.kind == "use"]
+    document = line.json_form()
+    assert document["joined"]["form"] == form
+    answers = document["answers"]
+    assert [(one["code"], one["tokens_in"], one["tokens_out"]) for one in answers] == [
+        ("upstream_stream_truncated", 7, 3),
+        ("ok", 900, 3),
+    ]
+    assert not any(one.get("estimated") for one in answers)
+    by_providers = {name: sum(one[name] for one in answers) for name in ("tokens_in", "tokens_out")}
+    assert by_providers == {"tokens_in": 907, "tokens_out": 6}
+    usage = document["usage"]
+    assert usage["in_text"] < 50, "the caller's prompt once, and none of the second target's"
+    assert usage["out_text"] == 6, "the joined text once"
+    assert -line.amount == usage["in_text"] * 1000 + usage["out_text"] * 2000
+    async with client.request("GET", f"/v1/usage/{response.headers['x-request-id']}") as found:
+        receipt = await found.json()
+    assert [(one["tokens_in"], one["tokens_out"]) for one in receipt["answers"]] == [(7, 3), (900, 3)]
+    assert (await ledger.audit()).clean
+
+
+@pytest.mark.holds("routing.md#what-each-attempt-answered-2")
+async def test_answer_that_is_not_joined_has_the_estimated_prompt_and_is_not_charged(
+    client: Client, upstream: FakeUpstream, ledger: Ledger
+) -> None:
+    upstream.enqueue(cut({"content": "Once "}, {"content": "upon a"}), rest("Sure, here it is"))
+    await client.stream(model="assistant")
+    await ledger.drain()
+    [line] = [line async for line in ledger.lines("acme") if line.kind == "use"]
+    cut_short, other = sorted(line.json_form()["answers"], key=lambda one: one["code"] == "not_joined")
+    assert "tokens_in" not in cut_short
+    assert (other["code"], other["tokens_in"], other["estimated"]) == (
+        "not_joined",
+        line.meta["usage"]["in_text"],
+        True,
+    )
+
+
 @pytest.mark.parametrize(
     ("second", "delivered", "is_joined"),
     [("Once ", "Once upon a", False), (" time ended.", "Once upon a time ended.", True)],

@@ -145,7 +145,7 @@ async def test_hedge_without_a_first_chunk_in_time_has_timeouts_before_the_next_
     state.late = UpstreamTimeout()  # as the clock of the calls does
     task.cancel()
     assert await task == "answer"
-    found = answers_of(state, stage.tried, "ok") or ()
+    found = answers_of(state, stage.tried, "ok", prompt=5) or ()
     assert [(answer.provider, answer.code) for answer in found] == [
         ("a", "upstream_timeout"), ("b", "upstream_timeout"), (stage.places[2][0], "ok")
     ]  # fmt: skip

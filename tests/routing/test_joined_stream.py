@@ -62,7 +62,7 @@ def chunks_of(answer: list[str], rng: random.Random, *, ends: bool = True) -> li
 async def got(seam: Seam, delivered: str, chunks: list[ChatChunk]) -> str | None:
     """What the caller has in the end; None for a cut."""
     other = Other(chunks)
-    stream = JoinedStream(cast("Opened[ChatChunk]", other), seam)
+    stream = JoinedStream(cast("Opened[ChatChunk]", other), seam, lambda usage: None)
     try:
         await stream.read_to_seam()
     except NotJoined:

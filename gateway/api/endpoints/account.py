@@ -19,7 +19,7 @@ from gateway.history.usage_question import ReceiptQuestion
 from gateway.ids import to_request_id
 from gateway.ledger import LedgerLine
 from gateway.ledger.api_key import ApiKey
-from gateway.ledger.line import answers_in, without_cost
+from gateway.ledger.line import ATTEMPT_USAGE, answers_in, without_cost
 
 REQUEST_ID = re.compile(r"req_[0-9a-f]{32}", re.ASCII)
 
@@ -103,7 +103,8 @@ def _receipt(
         "estimated": meta.get("estimated", False),
         "attempts": meta.get("attempts", 0),
         "answers": [
-            {name: answer[name] for name in ("code", "status", "ms")} for answer in answers_in(meta, for_operator=False)
+            {name: answer[name] for name in ("code", "status", "ms", *ATTEMPT_USAGE) if name in answer}
+            for answer in answers_in(meta, for_operator=False)
         ],
         "joined": meta.get("joined"),
         "outcome": meta.get("outcome", ""),

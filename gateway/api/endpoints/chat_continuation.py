@@ -31,4 +31,5 @@ def continuation_of(call: Call, opened: Opened[ChatChunk], services: Services, a
         attempt=attempt,
         tried=call.attempts,
         on_joined=joined,
+        reported=lambda: call.encoder.usage,
     )
