@@ -56,6 +56,11 @@ class AnswerEncoder:
 
     # Written by each dialect -----------------------------------------------------------------------------------------
 
+    @property
+    def continues_native(self) -> bool:
+        """Whether plain chunks may follow the events of an upstream of this dialect that were passed on so far."""
+        return True
+
     def part_frames(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
         """The frames of one part of `chunk`: a role, content, or logprobs; never a finish."""
         raise NotImplementedError
@@ -135,8 +140,8 @@ class AnswerEncoder:
         else:
             self._counted = None
 
-    def continue_elsewhere(self) -> None:
-        """Another upstream continues the answer, so the usage of the first one does not cover it."""
+    def continue_elsewhere(self, text: str) -> None:
+        """Another upstream continues the answer after `text`, so the usage of the first one does not cover it."""
         self.usage, self._counted, self.continued = None, None, True
         self._surrogates = None  # the other one continues after the last whole character
 

@@ -3,8 +3,8 @@
 The other target is asked as `continuation_requests` says. Nothing of its answer is sent to the caller before it is
 known to fit. If it does not fit, the next request or target follows while attempts are left. A stream without a rest
 that fits stays cut, and the caller gets the error of the cut; so does one with a tool call, a second choice or other
-content. A call is continued once. Sharp edge: no upstream reports the usage of the whole answer, so the charge follows
-the delivered text and is marked as estimated.
+content. A request that went up in its own dialect is continued in that of chat. A call is continued once. Sharp edge:
+no upstream reports the usage of the whole answer, so the charge follows the delivered text and is marked as estimated.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import partial
 
 from msgspec import UNSET
 
+from gateway.catalog import Model
 from gateway.errors import GatewayError, UpstreamError, UpstreamTruncated
 from gateway.http_client.send_state import current
 from gateway.routing.attempt_answers import note_failure, note_not_joined, note_usage
@@ -37,13 +38,14 @@ class Continuation:
     """The way to the rest of one opened stream, if that is cut."""
 
     opened: Opened[ChatChunk]
-    options: Sequence[Adapted[ChatRequest]]
+    options: Callable[[], Sequence[Adapted[ChatRequest]]]  # the requests to the targets; asked for at the cut
     _: KW_ONLY
+    model: Model  # the requested one
     mode: str  # "proved" or "any"
     dispatcher: Dispatcher
     attempt: Attempt
     tried: list[Candidate]
-    on_joined: Callable[[str, int], None]  # called with the form of the seam and its offset in characters
+    on_joined: Callable[[str, str], None]  # called with the form of the seam and the text before it
     reported: Callable[[], object]  # the usage that the upstream has reported before the cut
     delivered: DeliveredText = field(default_factory=DeliveredText)
 
@@ -51,8 +53,8 @@ class Continuation:
         """The rest of the answer from another target; raises `failure` when there is none."""
         here = self.opened.candidate
         try:
-            asked = ask_others(self.delivered, self.options, here, self.mode) if failure.retryable else None
-            model = self.options[0].candidate.model
+            asked = ask_others(self.delivered, self.options(), here, self.mode) if failure.retryable else None
+            model = self.model
             if asked is None or not asked.options or not self.dispatcher.may_continue(model, self.tried):
                 raise failure
             note_usage(current(), self.reported())
@@ -73,7 +75,7 @@ class Continuation:
         self.opened.continue_with(other)
         self.opened.rest = chunks = rest.chunks()  # whose end closes it
         self.dispatcher.metrics.inc("gateway_joins", (model.name, rest.seam.form))
-        self.on_joined(rest.seam.form, len(asked.delivered))
+        self.on_joined(rest.seam.form, asked.delivered)
         return chunks
 
     async def _find(self, asked: Asked) -> tuple[Opened[ChatChunk], JoinedStream]:

@@ -326,7 +326,7 @@ def test_texts_of_a_fast_path_with_a_half_are_refused_and_change_nothing() -> No
 def test_other_upstream_that_continues_an_answer_follows_the_last_whole_character() -> None:
     encoder = ChatStreamEncoder(AnswerForm("chatcmpl-x", 7, "public"))
     data = encoder.feed(ChatChunk.text(f"a{FIRST}"))
-    encoder.continue_elsewhere()
+    encoder.continue_elsewhere("")
     data += encoder.feed(ChatChunk.text("\U0001f642")) + encoder.feed(ChatChunk.finish("stop")) + encoder.close()
     assert LONE not in data.decode() and "\U0001f642" in data.decode()
 

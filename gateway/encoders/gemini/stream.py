@@ -32,6 +32,8 @@ from gateway.schemas.native_request import NativeChunk
 
 #: Members of a candidate that say how it ended.
 END = ("finishReason", "finishMessage")
+#: Parts that are neither text, nor a call, nor a medium. Within a text their quotation marks are escaped.
+RUN_CODE, CODE_RESULT = b'"executableCode"', b'"codeExecutionResult"'
 
 _table = msgspec.json.Decoder(dict[str, Raw])
 _candidates = msgspec.json.Decoder(list[dict[str, Raw]])
@@ -45,6 +47,7 @@ class GeminiStreamEncoder(TemplatedEncoder):
     __slots__ = (
         "_calls",
         "_ends",
+        "_has_other",
         "_is_native",
         "_rest",
         "_thought",
@@ -63,6 +66,11 @@ class GeminiStreamEncoder(TemplatedEncoder):
         self._ends: dict[int, dict[str, Raw]] = {}  # how candidates of the upstream ended
         self._rest: dict[str, Raw] = {}  # the upstream's document without candidates, which ends the stream
         self._usage: Raw | None = None  # the upstream's last one
+        self._has_other = False  # a frame that was passed on has code that the upstream ran
+
+    @property
+    def continues_native(self) -> bool:
+        return not self._has_other
 
     def feed(self, chunk: ChatChunk) -> bytes:
         """The frames of `chunk`; may be empty."""
@@ -154,6 +162,7 @@ class GeminiStreamEncoder(TemplatedEncoder):
 
     def _event(self, event: bytes) -> bytes:
         document: dict[str, Any] = dict(_table.decode(event))
+        self._has_other = self._has_other or RUN_CODE in event or CODE_RESULT in event
         self._usage = document.pop("usageMetadata", None) or self._usage
         found = document.pop("candidates", None)
         if found is None:

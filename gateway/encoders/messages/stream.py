@@ -55,7 +55,7 @@ _encode = msgspec.json.Encoder().encode
 class MessagesStreamEncoder(TemplatedEncoder):
     """Turns one provider stream into events of the Messages dialect."""
 
-    __slots__ = ("_blocks", "_end", "_first_usage", "_index", "_is_begun", "_is_native")
+    __slots__ = ("_blocks", "_end", "_first_usage", "_has_other", "_index", "_is_begun", "_is_native")
 
     def __init__(self, form: AnswerForm, *, model: str = "", count: CountAnswer | None = None) -> None:
         super().__init__(form, count=count)
@@ -64,6 +64,11 @@ class MessagesStreamEncoder(TemplatedEncoder):
         self._first_usage: CompletionUsage | None = None  # of the chunk with which the answer begins
         self._end: bytes | None = None  # the upstream's `message_delta`
         self._index = -1  # of the block of the template
+        self._has_other = False  # an upstream of this dialect has sent a block that is no text and no thinking
+
+    @property
+    def continues_native(self) -> bool:
+        return not self._has_other
 
     def feed(self, chunk: ChatChunk) -> bytes:
         """The frames of `chunk`; may be empty."""
@@ -179,7 +184,9 @@ class MessagesStreamEncoder(TemplatedEncoder):
             return b""
         frames = b"" if self._is_begun else self._begin()
         if name == "content_block_start":
-            self._blocks.started(_block_start.decode(chunk.event).content_block.type)
+            kind = _block_start.decode(chunk.event).content_block.type
+            self._has_other = self._has_other or kind not in (TEXT, THINKING)
+            self._blocks.started(kind)
         elif name == "content_block_stop":
             self._blocks.stopped()
         return frames + _event_frame(name, chunk.event)

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from gateway.encoders.responses.document import ResponseDocument, usage_object
 from gateway.encoders.responses.events import Events
+from gateway.encoders.responses.passed_items import OF_NO_ITEM, PassedItems
 from gateway.errors import UpstreamInvalidResponse
 from gateway.schemas.answer_surrogates import decode_whole
 from gateway.schemas.chat_response import CompletionUsage
@@ -28,11 +29,12 @@ _NUMBER = b'"sequence_number":%d'
 class NativeEvents:
     """The events of one stream."""
 
-    __slots__ = ("_document", "_events", "last")
+    __slots__ = ("_document", "_events", "last", "passed")
 
     def __init__(self, document: ResponseDocument, events: Events) -> None:
         self._document, self._events = document, events
         self.last: NativeChunk | None = None  # the event that ends the answer
+        self.passed = PassedItems()
 
     def frame(self, chunk: NativeChunk) -> bytes:
         """The frame of an event; empty for the one that ends the answer."""
@@ -41,6 +43,9 @@ class NativeEvents:
             self.last = chunk
             return b""
         data = chunk.event
+        self.passed.is_any = True
+        if name not in OF_NO_ITEM:
+            self.passed.note(name, data)
         if name in STATES:
             data = self._with_response(data, None)
         return self._numbered(name, data)

@@ -60,6 +60,12 @@ class OpenMessage(OpenItem):
         self._kind = ""  # of the open part: output_text or refusal
         self._parts: list[bytes] = []
 
+    def go_on(self, item: str, text: str) -> None:
+        """Be the message of that id, whose first part is open and has this text."""
+        self.id = item
+        self.place = b'"item_id":%b,"output_index":%d' % (_encode(item), self.position)
+        self._kind, self.texts = "output_text", [text]
+
     @property
     def part_place(self) -> bytes:
         """The members that say which part an event is about."""

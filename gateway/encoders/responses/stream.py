@@ -276,6 +276,19 @@ class ResponsesStreamEncoder(AnswerEncoder):
         response = self._document.write("failed", items, error=error)
         return frames + self._events.frame("response.failed", b'"response":%b' % response)
 
+    @property
+    def continues_native(self) -> bool:
+        return not self._native.passed.is_any or self._native.passed.may_go_on
+
+    def continue_elsewhere(self, text: str) -> None:
+        super().continue_elsewhere(text)
+        passed = self._native.passed
+        if passed.is_any:
+            self._items = [*(passed.done[place] for place in range(passed.position)), None]
+            self._message = OpenMessage(self._events, self._document.suffix, passed.position)
+            self._message.go_on(passed.message, text)
+            self._plain = self._offered = None
+
     # Short ways ------------------------------------------------------------------------------------------------------
 
     def feed_texts(self, like: ChatChunk, texts: list[str], below: float) -> bytes:

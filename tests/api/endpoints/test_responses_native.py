@@ -278,13 +278,19 @@ async def test_early_failure_is_served_by_the_next_target_in_its_own_dialect(
     assert got.headers["x-gateway-dropped-params"] == named
 
 
-async def test_cut_answer_of_the_dialect_is_not_continued_in_another(
+async def test_cut_answer_of_the_dialect_is_finished_by_a_target_of_another_while_its_text_is_open(
     client: Client, upstream: FakeUpstream, other: FakeUpstream
 ) -> None:
-    upstream.enqueue(streamed(stream_events()[:8], end="cut"))
-    _, text, _ = await stream(client, model="mixed")
-    assert types_of(text)[-1] == "failed"
-    assert not other.seen
+    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    rest = Reply.stream([{"choices": [{"index": 0, "delta": {"content": " there."}}]}, end])
+    for events, last, asked in ((8, "completed", 1), (9, "failed", 1)):
+        upstream.enqueue(streamed(stream_events()[:events], end="cut"))
+        if last == "completed":
+            other.enqueue(rest)
+        _, text, _ = await stream(client, model="mixed")
+        assert types_of(text)[-1] == last
+        assert ("Hello there." in text) is (last == "completed")
+        assert len(other.seen) == asked
 
 
 async def test_what_the_configuration_does_not_name_is_left_out(client: Client, upstream: FakeUpstream) -> None:
