@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 from urllib.parse import quote_from_bytes, urlencode
 
@@ -23,6 +24,7 @@ LEFT_OUT = {"/sign-out", "/profile/password", "/site/connect", "/site/models/pro
 WRITING = [route for route in ROUTES if route.writes and route.path not in LEFT_OUT]
 HEADERS = {"Content-Type": "application/x-www-form-urlencoded"}
 KINDS = ("accounts", "keys", "users")
+quoted = cache(quote_from_bytes)  # of a quarter of a mebibyte it takes longer than the request
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def form_with(fields: Mapping[str, str], name: str, text: bytes) -> bytes:
     """The form as bytes, with that text in one field."""
     rest = {other: value for other, value in fields.items() if other != name}
-    return f"{urlencode(rest)}&{name}={quote_from_bytes(text)}".encode()
+    return f"{urlencode(rest)}&{name}={quoted(text)}".encode()
 
 
 async def fill(c: Any, names: set[str], texts: Mapping[str, bytes], *, once: bool = False) -> int:
@@ -70,6 +72,7 @@ async def fill(c: Any, names: set[str], texts: Mapping[str, bytes], *, once: boo
 
 
 @pytest.mark.holds("console.md#security-9")
+@pytest.mark.parametrize("database_address", ["sqlite"], indirect=True)  # the next test has PostgreSQL
 async def test_strange_text_in_any_field_is_no_failure(console: Any, names: set[str]) -> None:
     async with console() as c:
         assert await fill(c, names, RAW, once=True) > 100
