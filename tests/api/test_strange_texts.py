@@ -26,6 +26,15 @@ from tests.reports.endpoints import BODIES, CHAT, TRANSCRIPTIONS, wav
 from tests.strange_texts import LONE, MARKS, RAW, STRANGE, bodies, places, with_text
 
 PLAIN = json.dumps({"model": "chat-openai", **BODIES[CHAT]}).encode()
+#: What each place gets in the slow run. In every run each place has a lone surrogate, and each text has some places.
+#: Bytes that are no UTF-8 spoil the whole body, in whatever place.
+IN_EACH_PLACE = [
+    STRANGE[name]
+    for name in (
+        "surrogates in the wrong order", "NUL", "U+FFFF", "marks of direction", "replacement character",
+        "spaces of Unicode",
+    )
+]  # fmt: skip
 #: Headers with texts of a caller.
 HEADERS = (
     "Idempotency-Key", "X-Gateway-Tags", "X-Gateway-Session", "X-Session-Id", "X-Client-Request-Id", "User-Agent",
@@ -105,7 +114,7 @@ async def test_each_strange_text_in_each_place_is_served_or_refused(
     client: Client, accounts: Accounts, ledger: Ledger, name: str
 ) -> None:
     path, document = REQUESTS[name]
-    await ask_all(client, path, bodies(document, STRANGE.values()))
+    await ask_all(client, path, bodies(document, IN_EACH_PLACE))
     await assert_served(client, accounts, ledger)
 
 
