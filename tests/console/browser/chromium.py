@@ -10,7 +10,8 @@ from typing import Any
 
 from playwright.async_api import BrowserContext, Page, async_playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+#: The headless shell has the same engine and takes two thirds of the processor time.
+NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",

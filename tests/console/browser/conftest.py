@@ -19,4 +19,4 @@ def has_browser() -> None:
     from tests.console.browser.chromium import chromium_path
 
     if not chromium_path():
-        pytest.skip("there is no Chromium on PATH: apt-get install chromium")
+        pytest.skip("there is no Chromium on PATH: apt-get install chromium-headless-shell")

@@ -86,6 +86,5 @@ async def sign_in(page: Any, url: str, email: str) -> None:
 async def load(w: Any, url: str) -> int:
     """Open a page; the bytes that it and its files have, as they travel."""
     await w.page.goto(url)
-    await w.page.wait_for_load_state("networkidle")
     sizes = "[...performance.getEntriesByType('resource'), ...performance.getEntriesByType('navigation')]"
     return int(await w.page.evaluate(f"{sizes}.reduce((sum, one) => sum + one.encodedBodySize + 300, 0)"))
