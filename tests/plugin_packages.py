@@ -44,15 +44,15 @@ def run_thrice(*command: str) -> None:
     return run(*command)
 
 
-def install(package: Path) -> None:
-    """Build the package's wheel and install that, whatever is there; then what it requires, as far as it is missing."""
-    with tempfile.TemporaryDirectory() as wheels:
+def install(packages: list[Path]) -> None:
+    """Build the packages' wheels and install those, whatever is there; then what they require, as far as missing."""
+    with tempfile.TemporaryDirectory() as folder:
         # setuptools is there for the tests; an environment for each build would take seconds.
-        options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", wheels)
-        run(sys.executable, "-m", "pip", "wheel", *options, str(package))
-        (wheel,) = map(str, Path(wheels).glob("*.whl"))
-        run(sys.executable, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", wheel)
-        run_thrice(sys.executable, "-m", "pip", "install", "--quiet", wheel)
+        options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder)
+        run(sys.executable, "-m", "pip", "wheel", *options, *map(str, packages))
+        wheels = sorted(map(str, Path(folder).glob("*.whl")))
+        run(sys.executable, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", *wheels)
+        run_thrice(sys.executable, "-m", "pip", "install", "--quiet", *wheels)
     run(sys.executable, "-m", "pip", "check")
 
 
@@ -76,8 +76,7 @@ def main(names: list[str]) -> int:
     if unknown or not chosen:
         print(f"no such package in plugins/: {', '.join(sorted(unknown)) or 'none found'}", file=sys.stderr)
         return 2
-    for name in chosen:
-        install(packages[name])
+    install([packages[name] for name in chosen])
     for name in chosen:
         check(packages[name])
     for trip, needed in ROUND_TRIPS.items():
