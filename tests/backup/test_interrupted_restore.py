@@ -141,7 +141,7 @@ def test_signal_while_the_store_is_filled_leaves_the_old_data(deployment: Deploy
 
 
 @pytest.mark.holds("operations/backup.md#backup-and-restore-6")
-@kinds("external-postgresql")
+@kinds("external-sqlite")
 def test_full_disk_while_the_store_is_filled_leaves_the_old_data(deployment: Deployment) -> None:
     ended = interrupted(deployment, "record", 3, "full")
     assert "No space left on device" in ended.stderr
@@ -164,7 +164,7 @@ def test_full_disk_under_the_new_data_leaves_the_old_ones(deployment: Deployment
 
 
 @pytest.mark.holds("operations/backup.md#backup-and-restore-7")
-@kinds("embedded-sqlite", "external-postgresql")
+@kinds("embedded-sqlite", "external-sqlite")
 def test_killed_restore_leaves_the_old_data_and_the_next_command_removes_its_parts(deployment: Deployment) -> None:
     terminal, _ = deployment
     assert interrupted(deployment, "record", 3, "SIGKILL").returncode == -9
