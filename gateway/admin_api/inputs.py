@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 import msgspec.inspect
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from gateway.admin.times import checked_moment
 from gateway.amounts import parse_amount
-from gateway.config.toml_reader import suggestion
+from gateway.config.toml_reader import fields_of, suggestion
 from gateway.errors import InvalidValue, MissingParameter, UnknownParameter
 from gateway.schemas.duplicate_keys import unexplained_names
 from gateway.schemas.large_json import LARGE
@@ -73,9 +73,9 @@ def read_query(kind: type[Struct] | None, values: Mapping[str, list[bytes]]) -> 
         raise InvalidValue(f"Invalid '{name}': {cause}."[:300], param=name) from None
     except UnicodeDecodeError:
         raise InvalidValue("The query is not valid UTF-8") from None
-    for field in structs.fields(query):
-        if field.encode_name in texts and getattr(query, field.name) is None:
-            raise _no_value(field.encode_name)
+    for name, field in fields_of(kind).items():
+        if name in texts and getattr(query, field.name) is None:
+            raise _no_value(name)
     _check_times(query)
     return query
 
@@ -86,13 +86,12 @@ def _no_value(name: str) -> InvalidValue:
 
 def _check_times(values: Struct) -> None:
     """Require times that can be computed with; near the years 1 and 9999 another time zone is out of range."""
-    for field in structs.fields(values):
+    for name, field in fields_of(type(values)).items():
         value = getattr(values, field.name)
         if isinstance(value, datetime):
             try:
                 checked_moment(value)
             except ValueError as error:
-                name = field.encode_name
                 raise InvalidValue(f"Invalid '{name}': {error}.", param=name) from None
 
 
@@ -114,7 +113,7 @@ def amount_of(text: str, param: str) -> int:
 
 
 def _refuse_unknown(names: Iterable[str], kind: type[Struct] | None) -> None:
-    known = [field.encode_name for field in structs.fields(kind)] if kind is not None else []
+    known = fields_of(kind) if kind is not None else {}
     for name in names:
         if name not in known:
             shown = name[:64].encode("utf-8", "replace").decode()
