@@ -17,6 +17,7 @@ from gateway.billing.quote import Quote
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
 from gateway.http_server.server import HTTPServer
+from gateway.inference.text_fast_path import TextRelay
 from gateway.ledger import Hold
 from gateway.ledger.api_key import ApiKey
 from gateway.runtime.gateway import Gateway
@@ -134,6 +135,21 @@ def record_holds(gateway: Gateway) -> list[Hold]:
 
     gateway.ledger.admit = recorded  # type: ignore[method-assign, assignment]
     return holds
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts of streams that the text fast path took."""
+    texts: list[str] = []
+    take = TextRelay._take
+
+    def noted(relay: TextRelay, before: Any, more: list[str]) -> bool:
+        took = take(relay, before, more)
+        texts.extend(more if took else [])
+        return took
+
+    monkeypatch.setattr(TextRelay, "_take", noted)
+    return texts
 
 
 @pytest.fixture

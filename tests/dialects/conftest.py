@@ -10,6 +10,7 @@ from gateway.config.loader import parse
 from gateway.config.settings import Settings
 from gateway.testing import FakeUpstream
 from tests.api.conftest import client as client
+from tests.api.conftest import taken as taken
 from tests.api.conftest import upstream as upstream
 
 UPSTREAMS = ("chat", "responses", "messages", "gemini", "bedrock")

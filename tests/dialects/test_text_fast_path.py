@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -10,7 +11,6 @@ import pytest
 from msgspec import structs
 
 from gateway.inference import event_stream
-from gateway.inference.text_fast_path import TextRelay
 from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
@@ -52,21 +52,6 @@ every_form = pytest.mark.parametrize(
 
 #: Forms of which no text can pass; Responses' own events have their padding, which differs each time in reality.
 NONE_PASSES = {("gemini", "other candidates")}
-
-
-@pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that went past."""
-    texts: list[str] = []
-    take = TextRelay._take
-
-    def noted(relay: TextRelay, like: Any, more: list[str]) -> bool:
-        took = take(relay, like, more)
-        texts.extend(more if took else [])
-        return took
-
-    monkeypatch.setattr(TextRelay, "_take", noted)
-    return texts
 
 
 class Runs:
@@ -128,25 +113,23 @@ async def test_answer_and_record_are_the_same_with_and_without_the_fast_path(
     assert bool(taken) == ((api, form) not in NONE_PASSES)
 
 
-@every_cell
-async def test_words_that_arrive_together_pass_together(
-    runs: Runs, dialect: Client, api: str, taken: list[str]
-) -> None:
-    frames = word_stream(api, TEXTS)
+def joined(frames: list[bytes]) -> Reply:
+    """Four frames arrive together."""
     at = len(frames) // 2
-    frames[at - 4 : at] = [b"".join(frames[at - 4 : at])]
-    with_path, without = await runs.both(dialect, api, streamed(frames))
-    assert with_path == without
-    assert taken
+    return streamed([*frames[: at - 4], b"".join(frames[at - 4 : at]), *frames[at:]])
+
+
+def cut(frames: list[bytes]) -> Reply:
+    """The stream ends without its last frames."""
+    return structs.replace(streamed(frames[:-10]), end="cut")
 
 
 @every_cell
-async def test_stream_that_is_cut_after_texts_that_passed_ends_as_one_of_which_none_did(
-    runs: Runs, dialect: Client, api: str, taken: list[str]
+@pytest.mark.parametrize("arrive", [joined, cut])
+async def test_words_that_arrive_together_or_before_a_cut_are_the_same_with_and_without_the_fast_path(
+    runs: Runs, dialect: Client, api: str, arrive: Callable[[list[bytes]], Reply], taken: list[str]
 ) -> None:
-    frames = word_stream(api, TEXTS)
-    at = len(frames) - 10
-    with_path, without = await runs.both(dialect, api, structs.replace(streamed(frames[:at]), end="cut"))
+    with_path, without = await runs.both(dialect, api, arrive(word_stream(api, TEXTS)))
     assert with_path == without
     assert taken
 

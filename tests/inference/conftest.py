@@ -8,9 +8,9 @@ from contextlib import closing
 
 import pytest
 
-from tests.api.conftest import Client, client, other, settings, upstream
+from tests.api.conftest import Client, client, other, settings, taken, upstream
 
-__all__ = ["Client", "client", "other", "settings", "upstream"]
+__all__ = ["Client", "client", "other", "settings", "taken", "upstream"]
 
 
 @pytest.fixture

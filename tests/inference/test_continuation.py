@@ -10,33 +10,21 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from gateway.config.loader import parse
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
 from gateway.testing.fake_upstream import Reply
 from tests.api.conftest import Client
+from tests.inference.two_targets import IN_ORDER, settings_with
 from tests.polling import until
 
 
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
-    """`going` is served by two providers on the same server and may be continued; `cut` may not."""
-    provider = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
-    targets = [{"provider": "one", "model": "first"}, {"provider": "two", "model": "second"}]
-    model = {"targets": targets, "strategy": "in_order", "price": {"input": 1, "output": 2}}
-    return parse(
-        {
-            "store": {"data_dir": str(tmp_path)},
-            "providers": {"one": provider, "two": provider},
-            "models": {
-                "going": {**model, "continue_cut": True},
-                "cut": {**model, "continue_cut": "off"},
-            },
-        },
-        demo=True,
-    )
+    """`going` may be continued; `cut` may not."""
+    models = {"going": {**IN_ORDER, "continue_cut": True}, "cut": {**IN_ORDER, "continue_cut": "off"}}
+    return settings_with(models, tmp_path, upstream)
 
 
 def chunk(delta: dict[str, Any], *, index: int = 0, finish: str | None = None) -> dict[str, Any]:

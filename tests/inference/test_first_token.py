@@ -7,33 +7,23 @@ from typing import Any
 
 import pytest
 
-from gateway.config.loader import parse
 from gateway.config.settings import Settings
-from gateway.inference.text_fast_path import TextRelay
 from gateway.ledger import Ledger
 from gateway.testing import FakeUpstream
 from gateway.testing.fake_upstream import Reply
 from tests.api.conftest import Client
 from tests.inference.test_continuation import CALL, chunk, rest, said
+from tests.inference.two_targets import IN_ORDER, PRICE, settings_with
 
 
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
-    provider = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
-    targets = [{"provider": "one", "model": "first"}, {"provider": "two", "model": "second"}]
-    model = {"targets": targets, "strategy": "in_order", "price": {"input": 1, "output": 2}}
-    return parse(
-        {
-            "store": {"data_dir": str(tmp_path)},
-            "providers": {"one": provider, "two": provider},
-            "models": {
-                "quick": {**model, "first_token_timeout": 0.2},
-                "patient": {**model, "first_token_timeout": 20},
-                "alone": {"provider": "one", "price": {"input": 1, "output": 2}, "first_token_timeout": 0.2},
-            },
-        },
-        demo=True,
-    )
+    models = {
+        "quick": {**IN_ORDER, "first_token_timeout": 0.2},
+        "patient": {**IN_ORDER, "first_token_timeout": 20},
+        "alone": {"provider": "one", **PRICE, "first_token_timeout": 0.2},
+    }
+    return settings_with(models, tmp_path, upstream)
 
 
 def silent(*chunks: dict[str, Any]) -> Reply:
@@ -97,19 +87,7 @@ async def test_any_content_in_time_is_enough(client: Client, upstream: FakeUpstr
     assert len(upstream.seen) == 1
 
 
-async def test_the_text_fast_path_stays(
-    client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taken: list[str] = []
-    take = TextRelay._take
-
-    def noted(relay: TextRelay, like: Any, texts: list[str]) -> bool:
-        done = take(relay, like, texts)
-        if done:
-            taken.extend(texts)
-        return done
-
-    monkeypatch.setattr(TextRelay, "_take", noted)
+async def test_the_text_fast_path_stays(client: Client, upstream: FakeUpstream, taken: list[str]) -> None:
     words = [f"word{number} " for number in range(30)]
     upstream.enqueue(
         Reply.stream([*(chunk({"content": word}) for word in words), chunk({}, finish="stop")], interval=0.005)

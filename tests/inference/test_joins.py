@@ -10,9 +10,7 @@ import msgspec
 import pytest
 
 from gateway.billing.usage import text_units, tokens_of
-from gateway.config.loader import parse
 from gateway.config.settings import Settings
-from gateway.inference.text_fast_path import TextRelay
 from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint, read_inflight_checkpoint
 from gateway.runtime.gateway import Gateway
@@ -20,6 +18,7 @@ from gateway.testing import FakeUpstream
 from gateway.testing.fake_upstream import Reply
 from tests.api.conftest import Client
 from tests.inference.test_continuation import CALL, chunk, cut, rest, said
+from tests.inference.two_targets import IN_ORDER, PRICE, settings_with
 from tests.polling import until
 
 FORMS = ("assistant", "prefix", "continue_final_message", "none")
@@ -28,23 +27,12 @@ FORMS = ("assistant", "prefix", "continue_final_message", "none")
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     """A model of two targets for each way of asking, and one with a fallback model."""
-    provider = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
-    targets = [{"provider": "one", "model": "first"}, {"provider": "two", "model": "second"}]
-    price = {"price": {"input": 1, "output": 2}}
-    pair = {"targets": targets, "strategy": "in_order", **price}
-    models: dict[str, Any] = {name: {**pair, "prefill": name} for name in FORMS}
-    models |= {"any": {**pair, "continue_cut": "any"}, "unknown": pair}
-    models["any-again"] = {**pair, "continue_cut": True, "prefill": "none"}
-    models["alone"] = {"provider": "one", **price}
-    models["falls"] = {"provider": "one", "fallbacks": ["alone"], **price}
-    return parse(
-        {
-            "store": {"data_dir": str(tmp_path)},
-            "providers": {"one": provider, "two": provider},
-            "models": models,
-        },
-        demo=True,
-    )
+    models: dict[str, Any] = {name: {**IN_ORDER, "prefill": name} for name in FORMS}
+    models |= {"any": {**IN_ORDER, "continue_cut": "any"}, "unknown": {**IN_ORDER}}
+    models["any-again"] = {**IN_ORDER, "continue_cut": True, "prefill": "none"}
+    models["alone"] = {"provider": "one", **PRICE}
+    models["falls"] = {"provider": "one", "fallbacks": ["alone"], **PRICE}
+    return settings_with(models, tmp_path, upstream)
 
 
 def is_cut(text: str) -> bool:
@@ -242,18 +230,8 @@ async def test_seams_and_refusals_are_counted(client: Client, upstream: FakeUpst
 
 
 async def test_the_text_fast_path_is_taken_where_a_cut_would_be_continued(
-    client: Client, upstream: FakeUpstream, monkeypatch: pytest.MonkeyPatch
+    client: Client, upstream: FakeUpstream, taken: list[str]
 ) -> None:
-    taken: list[str] = []
-    take = TextRelay._take
-
-    def noted(relay: TextRelay, like: Any, texts: list[str]) -> bool:
-        done = take(relay, like, texts)
-        if done:
-            taken.extend(texts)
-        return done
-
-    monkeypatch.setattr(TextRelay, "_take", noted)
     words = [f"word{number} " for number in range(30)]
     reply = Reply.stream([chunk({"content": word}) for word in words], done=False, interval=0.005)
     reply.end = "cut"

@@ -15,7 +15,6 @@ from gateway.encoders.chat import ChatStreamEncoder
 from gateway.http_client.response import Response
 from gateway.http_server.client_writer import ClientWriter
 from gateway.inference import event_stream, text_fast_path
-from gateway.inference.text_fast_path import TextRelay
 from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Slot
 from gateway.runtime.gateway import Gateway
@@ -27,21 +26,6 @@ from tests.ledger_lines import last_line
 from tests.polling import until, until_still
 
 PAUSE = 0.004  # seconds between frames, so that each is one piece and finds its reader waiting
-
-
-@pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that went past."""
-    texts: list[str] = []
-    take = TextRelay._take
-
-    def noted(relay: TextRelay, like: Any, more: list[str]) -> bool:
-        took = take(relay, like, more)
-        texts.extend(more if took else [])
-        return took
-
-    monkeypatch.setattr(TextRelay, "_take", noted)
-    return texts
 
 
 def words(*texts: str) -> list[dict[str, Any]]:
