@@ -36,26 +36,20 @@ def run(
     sampling: Mapping[str, object],
 ) -> list[Row]:
     """The verdicts on a gateway with these base URLs, which get the calls in turn."""
-    return asyncio.run(_run(situations, provider, urls, headers, sampling))
+
+    async def rows() -> list[Row]:
+        timeout = aiohttp.ClientTimeout(total=None)
+        async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as group:
+            caller = Caller(session, urls, headers, sampling=sampling)
+            tasks = [group.create_task(_row(situation, provider, caller)) for situation in situations]
+        return [task.result() for task in tasks]
+
+    return asyncio.run(rows())
 
 
 def counts_of(rows: Sequence[Row]) -> dict[str, int]:
     """How many situations have each verdict."""
     return {verdict: sum(row.verdict == verdict for row in rows) for verdict in VERDICTS}
-
-
-async def _run(
-    situations: Sequence[Situation],
-    provider: Provider,
-    urls: Sequence[str],
-    headers: Mapping[str, str],
-    sampling: Mapping[str, object],
-) -> list[Row]:
-    timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as group:
-        caller = Caller(session, urls, headers, sampling=sampling)
-        tasks = [group.create_task(_row(situation, provider, caller)) for situation in situations]
-    return [task.result() for task in tasks]
 
 
 async def _row(situation: Situation, provider: Provider, caller: Caller) -> Row:
