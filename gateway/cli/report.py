@@ -81,10 +81,7 @@ def command(
         from gateway.reports.reports import ReportQuery, Reports
 
         query = ReportQuery(since=since, until=until, group_by=group_by or (), filters=given, margin=margin)
-        reports = Reports(session.transactions)
-        if limit is not None:
-            return (await reports.limited(session.actor, query, limit)).json_form()
-        return (await reports.report(session.actor, query)).json_form()
+        return (await Reports(session.transactions).report(session.actor, query, limit=limit)).json_form()
 
     async def there(client: AdminClient) -> Any:
         query: dict[str, Any] = {name: ",".join(values) for name, values in given.items()}

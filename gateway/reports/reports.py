@@ -66,8 +66,13 @@ class Reports:
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
-    async def report(self, actor: Actor, query: ReportQuery) -> Report:
-        """The report as far as the actor may see it; InvalidValue for a query that is not possible."""
+    async def report(self, actor: Actor, query: ReportQuery, *, limit: int | None = None) -> Report:
+        """The report as far as the actor may see it; InvalidValue for a query that is not possible.
+
+        With a `limit` it has so many of the most expensive rows, and the sums of the others.
+        """
+        if limit is not None:
+            return await self._limited(actor, query, limit)
         usage = _usage_query(query)
         filters = restricted(actor, usage.filters)
         if query.margin:
@@ -85,7 +90,7 @@ class Reports:
             margin=query.margin,
         )
 
-    async def limited(self, actor: Actor, query: ReportQuery, limit: int) -> Report:
+    async def _limited(self, actor: Actor, query: ReportQuery, limit: int) -> Report:
         """`largest`; InvalidValue where there is none."""
         try:
             return await self.largest(actor, query, limit)

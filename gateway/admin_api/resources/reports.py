@@ -107,10 +107,7 @@ async def _report(call: AdminCall, query: UsageSums, *, limit: int | None = None
     wanted = ReportQuery(
         since=since, until=until, group_by=_names(query.group_by), filters=filters, margin=query.margin
     )
-    reports = Reports(await call.services.history())
-    if limit is not None:
-        return await reports.limited(call.actor, wanted, limit)
-    return await reports.report(call.actor, wanted)
+    return await Reports(await call.services.history()).report(call.actor, wanted, limit=limit)
 
 
 async def _each(pieces: list[bytes]) -> AsyncGenerator[bytes]:
