@@ -14,7 +14,7 @@ from gateway.database.address import DatabaseAddress
 from tests.admin_api.both_databases import database_address, database_url
 from tests.console.history import ago, calls
 from tests.console.samples import Samples
-from tests.extreme_texts import TEXTS
+from tests.extreme_texts import TEXTS, divided
 
 __all__ = ["database_address", "database_url"]
 
@@ -46,7 +46,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> set[Place]:
 async def test_no_text_of_a_parameter_is_a_failure(
     console: Any, database_address: DatabaseAddress, reads: set[Place]
 ) -> None:
-    every_new = 1 if database_address.file is not None else 3  # PostgreSQL refuses little that SQLite takes
     async with console() as c:
         await calls(c, *[ago(minutes=5 + number) for number in range(3)])
         user = await c.user("root@example.com", role="operator", acme="owner")
@@ -60,8 +59,7 @@ async def test_no_text_of_a_parameter_is_a_failure(
             new = {name for *_, name in places - tried}
             tried |= places
             for at, name in enumerate(sorted({name for *_, name in places}), number):
-                every = every_new if name in new else FEW
-                for text in TEXTS[at % every :: every]:
+                for text in divided(TEXTS, database_address, at) if name in new else TEXTS[at % FEW :: FEW]:
                     shown = await browser.ask("GET", f"{path}?{urlencode({name: text})}")
                     assert shown.status < 500, (route.path, name, text[:100])
 
@@ -69,12 +67,14 @@ async def test_no_text_of_a_parameter_is_a_failure(
 @pytest.mark.holds("console.md#security-9")
 @pytest.mark.slow
 @pytest.mark.parametrize("path", ["/accounts/acme/usage", "/accounts/acme/usage.csv", "/site/calls"])
-async def test_no_place_in_a_ranked_list_is_a_failure(console: Any, path: str) -> None:
+async def test_no_place_in_a_ranked_list_is_a_failure(
+    console: Any, path: str, database_address: DatabaseAddress
+) -> None:
     orders = ("cost", "duration")
     async with console() as c:
         await calls(c, *[ago(minutes=5 + number) for number in range(3)])
         browser = await c.as_("root", role="operator", acme="owner")
-        for number, text in enumerate(TEXTS):
+        for number, text in enumerate(divided(TEXTS, database_address, 0)):
             for at, name in enumerate(("behind", "older", "before", "least_cost", "least_seconds"), number):
                 for order in orders if path.endswith(".csv") else orders[at % 2 :][:1]:  # one parser reads all
                     shown = await browser.ask("GET", f"{path}?{urlencode({'sort': order, name: text})}")
