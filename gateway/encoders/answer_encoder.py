@@ -69,10 +69,10 @@ class AnswerEncoder:
         """The frames that end a complete answer: one finish for every choice, then the usage."""
         raise NotImplementedError
 
-    def feed_texts(self, like: ChatChunk, texts: list[str], below: float) -> bytes:
-        """The frames of chunks that are equal to `like`, the last chunk of `feed`, except for their texts.
+    def feed_texts(self, sample: ChatChunk, texts: list[str], below: float) -> bytes:
+        """The frames of chunks that are equal to `sample`, the last chunk of `feed`, except for their texts.
 
-        Returns b"" and changes nothing if the dialect has no short way for them, or if the quarter tokens delivered
+        Returns b"" and changes nothing if the dialect has no template for them, or if the quarter tokens delivered
         would reach `below`.
         """
         return b""

@@ -109,9 +109,9 @@ class ChatStreamEncoder(AnswerEncoder):
         self.delivered.text_quarter_tokens += len(text) if text.isascii() else text_units(text)
         return b"%b%b%b" % (template.before, encoded, template.after)
 
-    def feed_texts(self, like: ChatChunk, texts: list[str], below: float) -> bytes:
+    def feed_texts(self, sample: ChatChunk, texts: list[str], below: float) -> bytes:
         template = self._template
-        if like is not self._plain or template is None or "" in texts:
+        if sample is not self._plain or template is None or "" in texts:
             return b""
         delivered = self.delivered
         quarters = delivered.text_quarter_tokens
@@ -127,7 +127,7 @@ class ChatStreamEncoder(AnswerEncoder):
                 frames = b"".join([b"%b%b%b" % (before, _encoder.encode(text), after) for text in texts])
         except UnicodeEncodeError:  # a lone surrogate
             return b""
-        self._last, delivered.text_quarter_tokens = like, quarters  # after the encoding, which may raise
+        self._last, delivered.text_quarter_tokens = sample, quarters  # after the encoding, which may raise
         return frames
 
     def _make_template(self, chunk: ChatChunk, index: int) -> _FrameTemplate:

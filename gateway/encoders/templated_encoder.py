@@ -1,4 +1,4 @@
-"""The short way of dialects whose frames of text differ in nothing but the text of one block.
+"""The template of text events of dialects whose frames of text differ in nothing but the text of one block.
 
 A dialect gives the frame around its text to `use_template`, and writes the frame of a chunk that has only text with
 `text_frame`. The frames of the following chunks of this kind are then written without an object for each. Events that
@@ -61,8 +61,8 @@ class TemplatedEncoder(AnswerEncoder):
         self.delivered.text_quarter_tokens += len(text) if text.isascii() else text_units(text)
         return b"%b%b%b" % (self._before, encoded, self._after)
 
-    def feed_texts(self, like: ChatChunk, texts: list[str], below: float) -> bytes:
-        if (like is not self._plain and not self._takes_offer(like)) or "" in texts:
+    def feed_texts(self, sample: ChatChunk, texts: list[str], below: float) -> bytes:
+        if (sample is not self._plain and not self._takes_offer(sample)) or "" in texts:
             return b""
         quarters = self.delivered.text_quarter_tokens
         for text in texts:
@@ -77,12 +77,12 @@ class TemplatedEncoder(AnswerEncoder):
                 frames = b"".join([b"%b%b%b" % (before, _encode(text), after) for text in texts])
         except UnicodeEncodeError:  # a lone surrogate
             return b""
-        self._last, self.delivered.text_quarter_tokens = like, quarters  # after the encoding, which may raise
+        self._last, self.delivered.text_quarter_tokens = sample, quarters  # after the encoding, which may raise
         return frames
 
-    def _takes_offer(self, like: ChatChunk) -> bool:
+    def _takes_offer(self, sample: ChatChunk) -> bool:
         offered, self._offered = self._offered, None
-        if offered is None or offered is not like or not is_text(offered):
+        if offered is None or offered is not sample or not is_text(offered):
             return False
         if not (frame := self.native_text_frame(offered)):
             return False

@@ -68,11 +68,11 @@ class TextRelay:
         self.call.chunks += self._chunks
         self._chunks = 0
 
-    def _take(self, like: ChatChunk, texts: list[str]) -> bool:
+    def _take(self, sample: ChatChunk, texts: list[str]) -> bool:
         if self.slow is not None:
             return False
         encoder = self.encoder
-        frames = encoder.feed_texts(like, texts, self._below)
+        frames = encoder.feed_texts(sample, texts, self._below)
         if not frames:
             self._below = self.extension.until  # it changes only when reached, so an old value is only too low
             return False

@@ -53,7 +53,7 @@ from .._shared.accepts import Accepts, accepted_with
 from .._shared.chat_parts import CHAT_FIELDS
 from .._shared.google_credentials import VertexToken, vertex_token
 from .._shared.http_provider import HttpOptions, HttpProvider
-from .._shared.passing_texts import PassingTexts
+from .._shared.text_events import TextEvents
 from .._shared.vertex_address import is_vertex, vertex_host
 from .._shared.whole_stream import chunks_of, folded, is_event_stream
 from .accepted import CHAT_SAMPLING, accepted_by_model
@@ -169,11 +169,11 @@ class AnthropicProvider(HttpProvider, Chat):
                 return
             reader = NativeReader(self.hidden) if native_of(request) is not None else EventReader(self.hidden)
             read = reader.read if isinstance(reader, NativeReader) else reader.chunks
-            passing = PassingTexts(lane, read_text)
-            while events := await answer.read_events(passing.past):
+            text_events = TextEvents(lane, read_text)
+            while events := await answer.read_events(text_events.takes):
                 for event in events:
                     for chunk in read(event):
-                        passing.cast(event, chunk)
+                        text_events.set_template(event, chunk)
                         yield chunk
                 if reader.complete:
                     answer.release()

@@ -71,7 +71,7 @@ from .model_flags import ModelFlags, flags_of
 from .native import NativeFrames, accepted_fields, native_body, native_completion, native_of
 from .parallel import in_parallel
 from .request import chat_body
-from .texts import CountedTemplate, PassingFrames, read_text
+from .texts import CountedTemplate, TextFrames, read_text
 from .usage import image_usage
 from .wire import Blob, WireAnswer, read_answer, read_whole
 
@@ -190,11 +190,11 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
                 for chunk in reader.read_document(await answer.read()):  # an error, or a server that does not stream
                     yield chunk
             else:
-                passing = PassingFrames(lane, read_text, CountedTemplate, is_counted=True)
-                while events := await answer.read_events(passing.past):
-                    for event in (one for arrived in events for one in passing.events(arrived)):
+                text_events = TextFrames(lane, read_text, CountedTemplate, is_counted=True)
+                while events := await answer.read_events(text_events.takes):
+                    for event in (one for arrived in events for one in text_events.events(arrived)):
                         for chunk in frames.read(event):
-                            passing.cast(event, chunk)
+                            text_events.set_template(event, chunk)
                             yield chunk
             if not reader.finished:
                 raise UpstreamTruncated()

@@ -15,7 +15,7 @@ from gateway import Event
 from gateway.sse import CR, EventParser, texts_of_several
 
 from .._shared.documents import UNREADABLE
-from .._shared.passing_texts import PassingTexts
+from .._shared.text_events import TextEvents
 
 COUNTS = b'"usageMetadata"'
 #: Turns each digit into 0. A count with one more digit is another form, which comes once in ten, a hundred … tokens.
@@ -88,7 +88,7 @@ def read_text(data: bytes) -> str | None:
     return one.content.parts[0]["text"]
 
 
-class PassingFrames(PassingTexts):
+class TextFrames(TextEvents):
     """The texts of one stream; the counts of the last frame that passed are given when they are needed."""
 
     def events(self, event: Event) -> tuple[Event, ...]:

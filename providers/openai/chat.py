@@ -24,7 +24,7 @@ from gateway.errors import UpstreamTruncated
 from gateway.schemas.native_request import RESPONSES, NativeRequest
 from gateway.sse import DONE_DATA
 
-from .._shared.passing_texts import PassingTexts
+from .._shared.text_events import TextEvents
 from .._shared.whole_stream import events_of, folded, is_event_stream
 from .chunks import ChunkReader, read_completion, read_text
 from .request import CACHE_KEY, chat_body, is_header_text, without_cache_key
@@ -87,11 +87,11 @@ class OpenAIChat(OpenAIServer, Chat):
 
     async def _chunks(self, request: ChatRequest, target: Target, lane: TextLane) -> AsyncGenerator[ChatChunk]:
         async with await self._send(request, target, stream=True) as answer:
-            reader, passing = ChunkReader(self.hidden), PassingTexts(lane, read_text)
+            reader, text_events = ChunkReader(self.hidden), TextEvents(lane, read_text)
             if answer.headers.get("Content-Type", "").startswith("application/json"):
                 yield reader.read_whole(await answer.read())  # an error, or a server that does not stream
                 return
-            while events := await answer.read_events(passing.past):
+            while events := await answer.read_events(text_events.takes):
                 for event in events:
                     if event.data == DONE_DATA:
                         answer.release()
@@ -100,7 +100,7 @@ class OpenAIChat(OpenAIServer, Chat):
                         return
                     chunk = reader.read(event)
                     if chunk is not None:
-                        passing.cast(event, chunk)
+                        text_events.set_template(event, chunk)
                         yield chunk
                 del events, event, chunk  # nothing is kept while the upstream is silent
             if self._needs_done or not reader.finished:

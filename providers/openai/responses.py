@@ -35,7 +35,7 @@ from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 
 from .._shared.documents import UNREADABLE, decoded, raise_error_event
-from .._shared.passing_texts import PassingTexts
+from .._shared.text_events import TextEvents
 from .._shared.whole_events import Document, PlacedText, WholeEvents
 from .responses_texts import TEXT, NumberedTemplate, read_text
 
@@ -148,11 +148,11 @@ async def read_responses(answer: Answer, hidden: Sequence[str], lane: TextLane) 
             return
         kept: list[NativeChunk] = []
         begins = True
-        reader, passing = EventReader(hidden), PassingTexts(lane, read_text, NumberedTemplate)
-        while events := await answer.read_events(passing.past):
+        reader, text_events = EventReader(hidden), TextEvents(lane, read_text, NumberedTemplate)
+        while events := await answer.read_events(text_events.takes):
             for event in events:
                 for chunk in reader.read(event):
-                    passing.cast(event, chunk)
+                    text_events.set_template(event, chunk)
                     if begins and chunk.name in BEGINNINGS:
                         kept.append(chunk)
                         continue

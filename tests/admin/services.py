@@ -1,4 +1,4 @@
-"""The services of one test, with short ways to what most tests need."""
+"""The services of one test, with functions for what most tests need."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import Slot
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
-from gateway_providers._shared.passing_texts import MAX_CASTS
+from gateway_providers._shared.text_events import MAX_UNUSED
 from tests.api.conftest import Client
 from tests.api.endpoints.test_chat_stream import USAGE, chunk, documents, text_of
 from tests.ledger_lines import last_line
@@ -136,22 +136,22 @@ async def test_events_that_arrive_together_take_the_fast_path_together(
 async def test_fast_path_is_used_for_a_stream_whose_chunk_form_changes_every_second(
     client: Client, upstream: FakeUpstream, taken: list[str]
 ) -> None:
-    chunks = [chunk({"content": text}, created=second) for second in range(2 * MAX_CASTS) for text in "abc"]
+    chunks = [chunk({"content": text}, created=second) for second in range(2 * MAX_UNUSED) for text in "abc"]
     upstream.enqueue(Reply.stream([*chunks, *END], interval=PAUSE))
     _, text, failure = await client.stream()
     assert failure is None
-    assert text_of(text) == "abc" * 2 * MAX_CASTS
-    assert "".join(taken).endswith("bc" * MAX_CASTS)
+    assert text_of(text) == "abc" * 2 * MAX_UNUSED
+    assert "".join(taken).endswith("bc" * MAX_UNUSED)
 
 
 async def test_chunk_form_found_at_the_last_try_is_used_for_the_fast_path(
     client: Client, upstream: FakeUpstream, taken: list[str]
 ) -> None:
-    chunks = [chunk({"content": "a"}, created=second) for second in range(MAX_CASTS)]
+    chunks = [chunk({"content": "a"}, created=second) for second in range(MAX_UNUSED)]
     chunks += [chunk({"content": text}, created=second) for second in range(100, 103) for text in "bcd"]
     upstream.enqueue(Reply.stream([*chunks, *END], interval=PAUSE))
     _, text, _ = await client.stream()
-    assert text_of(text) == "a" * MAX_CASTS + "bcd" * 3
+    assert text_of(text) == "a" * MAX_UNUSED + "bcd" * 3
     assert "".join(taken) == "cd" * 3
 
 
@@ -189,11 +189,11 @@ async def test_text_that_arrives_after_the_client_disconnected_is_not_charged(
 async def test_fast_path_is_not_used_for_a_stream_whose_chunks_all_differ(
     client: Client, upstream: FakeUpstream, taken: list[str]
 ) -> None:
-    chunks = [chunk({"content": "a"}, created=second) for second in range(2 * MAX_CASTS)]
+    chunks = [chunk({"content": "a"}, created=second) for second in range(2 * MAX_UNUSED)]
     chunks += words(*"bbbb")
     upstream.enqueue(Reply.stream([*chunks, *END], interval=PAUSE))
     _, text, _ = await client.stream()
-    assert text_of(text) == "a" * 2 * MAX_CASTS + "bbbb"
+    assert text_of(text) == "a" * 2 * MAX_UNUSED + "bbbb"
     assert not taken
 
 

@@ -289,10 +289,14 @@ class ResponsesStreamEncoder(AnswerEncoder):
             self._message.go_on(passed.message, text)
             self._plain = self._offered = None
 
-    # Short ways ------------------------------------------------------------------------------------------------------
+    # Text fast path --------------------------------------------------------------------------------------------------
 
-    def feed_texts(self, like: ChatChunk, texts: list[str], below: float) -> bytes:
-        if (like is not self._plain and not self._takes_offer(like)) or "" in texts or self.form.obfuscation == "on":
+    def feed_texts(self, sample: ChatChunk, texts: list[str], below: float) -> bytes:
+        if (
+            (sample is not self._plain and not self._takes_offer(sample))
+            or "" in texts
+            or self.form.obfuscation == "on"
+        ):
             return b""
         delivered = self.delivered
         quarters = delivered.text_quarter_tokens
@@ -312,7 +316,7 @@ class ResponsesStreamEncoder(AnswerEncoder):
         self._events.number = number + len(texts)  # after the encoding, which may raise
         if self._message is not None:
             self._message.texts += texts
-        self._last, delivered.text_quarter_tokens = like, quarters
+        self._last, delivered.text_quarter_tokens = sample, quarters
         return frames
 
     def _text(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
@@ -342,10 +346,10 @@ class ResponsesStreamEncoder(AnswerEncoder):
         number, self._events.number = self._events.number, self._events.number + 1
         return DELTA % (HEAD, number, self._prefix, encoded, AFTER)
 
-    def _takes_offer(self, like: ChatChunk) -> bool:
-        """Whether texts may follow the event of `like`, which was passed on."""
+    def _takes_offer(self, sample: ChatChunk) -> bool:
+        """Whether texts may follow the event of `sample`, which was passed on."""
         offered, self._offered = self._offered, None
-        if offered is None or offered is not like or self._message is not None or not is_text(offered):
+        if offered is None or offered is not sample or self._message is not None or not is_text(offered):
             return False
         if (place := self._native.text_place(offered)) is None:
             return False
