@@ -183,7 +183,9 @@ SEARCHED = {"type": "content_block_start", "index": 1, "content_block": SEARCH}
 RAN = {"candidates": [{"content": {"parts": [{"executableCode": {"code": "1"}}], "role": "model"}}]}
 CITED = {
     "type": "response.output_text.annotation.added", "sequence_number": 6, "item_id": "msg_1", "output_index": 0,
-    "content_index": 0, "annotation_index": 0, "annotation": {"type": "url_citation", "url": "https://a.example"},
+    "content_index": 0, "annotation_index": 0, "annotation": {
+        "type": "url_citation", "url": "https://a.example", "title": "A", "start_index": 0, "end_index": 1,
+    },
 }  # fmt: skip
 CALL = {"type": "response.output_item.added", "output_index": 1, "item": {"id": "ws_1", "type": "web_search_call"}}
 

@@ -105,7 +105,7 @@ class MessagesStreamEncoder(TemplatedEncoder):
         return frames
 
     def last_frames(self, finishes: list[ChunkChoice]) -> bytes:
-        usage = messages_usage(self.counted_usage(), self.used_tier)
+        usage = messages_usage(self.counted_usage())
         if self._end is not None:
             ended = _ended.decode(self._end)
             document: Any = {**_table.decode(self._end), "usage": with_kept(usage, ended.usage)}
