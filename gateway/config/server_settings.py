@@ -43,6 +43,16 @@ class ServerLimitSettings(Struct, frozen=True, kw_only=True):
     default_image_model: Annotated[str, Meta(max_length=256)] = ""
 
 
+class WebSocketSettings(Struct, frozen=True, kw_only=True):
+    """[server.websocket]: the Responses API over WebSocket. Numbers of sockets are those of one worker."""
+
+    responses: bool = False
+    max_per_account: Annotated[int, Meta(ge=1, le=2**20)] = 64
+    max_per_address: Annotated[int, Meta(ge=1, le=2**20)] = 256
+    max_conversation: Bytes = 4 * 2**20
+    max_age: Annotated[float, Meta(ge=1, le=86_400)] = 3600.0
+
+
 class ServerSettings(Struct, frozen=True, kw_only=True):
     """[server]: the public port and how it treats callers."""
 
@@ -58,3 +68,4 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     tags: Annotated[tuple[TagName, ...], Meta(max_length=16)] = ()
     unknown_params: Literal["forward", "drop", "reject"] = "forward"
     limits: ServerLimitSettings = ServerLimitSettings()
+    websocket: WebSocketSettings = WebSocketSettings()

@@ -27,6 +27,7 @@ from gateway.config.proxy import ProxySetting
 from gateway.config.secret import Secret
 from gateway.config.server_settings import ServerLimitSettings as ServerLimitSettings
 from gateway.config.server_settings import ServerSettings as ServerSettings
+from gateway.config.server_settings import WebSocketSettings as WebSocketSettings
 from gateway.config.toml_reader import FromTables, Key, SettingsError, TomlReader
 from gateway.config.values import (
     Count,

@@ -14,6 +14,7 @@
     ├── Conflict 409 ───────────── AnswerLost
     ├── RequestTooLarge 413
     ├── UnsupportedContentType 415
+    ├── UpgradeRequired 426
     ├── TooManyRequests 429 ────── RequestRateLimited · TokenRateLimited · ConcurrencyLimited
     │                              QuotaExhausted ── BalanceExhausted · SpendLimitExceeded · BudgetExceeded
     │                              MemberBudgetExceeded · SessionBudgetExceeded
@@ -159,7 +160,7 @@ class CostLimitExceeded(BadRequest):
     default_message = "This request may cost more than one call of this key may"
 
 
-# 401 to 415 --------------------------------------------------------------------------------------------------------
+# 401 to 426 --------------------------------------------------------------------------------------------------------
 
 
 class InvalidApiKey(GatewayError):
@@ -309,6 +310,20 @@ class UnsupportedContentType(GatewayError):
     type = "invalid_request_error"
     default_code = "unsupported_content_type"
     default_message = "Unsupported content type"
+
+
+class UpgradeRequired(GatewayError):
+    """A WebSocket that is not offered, or whose handshake is not complete."""
+
+    status = 426
+    type = "invalid_request_error"
+    default_code = "upgrade_required"
+    default_message = "WebSocket is switched off here. Send the request by HTTP"
+    should_retry = False
+    close_connection = True
+
+    def headers(self) -> dict[str, str]:
+        return {**super().headers(), "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
 
 
 # 500, 503 ----------------------------------------------------------------------------------------------------------

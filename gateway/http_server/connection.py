@@ -10,20 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from tornado.concurrent import Future
 from tornado.gen import convert_yielded
 from tornado.httputil import HTTPMessageDelegate
 
 from gateway.errors import BadRequest, GatewayError, InternalError, RequestTimeout, RequestTooLarge
 from gateway.http_server.body_progress import BodyProgress
 from gateway.http_server.client_writer import ClientWriter
-from gateway.http_server.connection_owner import ConnectionOwner
+from gateway.http_server.connection_owner import ConnectionOwner, Detached
 from gateway.http_server.exchange import Exchange
-from gateway.http_server.handler_error import handler_error
+from gateway.http_server.handler_error import handler_error, when_done
 from gateway.http_server.head import RequestHead
 from gateway.http_server.owners import Kind
 from gateway.http_server.peer import PeerContext, disable_nagle, peer_is_gone, reset_on_close
@@ -38,7 +36,7 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Connection(asyncio.BufferedProtocol):
     """Made by HTTPServer for each accepted socket; its `Exchange` and its `RequestReader` call the public methods."""
 
-    _server: ConnectionOwner[Connection]
+    _server: ConnectionOwner
     loop: asyncio.AbstractEventLoop
     state: ServerState = field(init=False)
     context: PeerContext = field(init=False)
@@ -161,6 +159,16 @@ class Connection(asyncio.BufferedProtocol):
             reset_on_close(self.socket)
         self.abort()
 
+    def detach(self, block: bytes) -> Detached:
+        """Answer with `block`, and leave the socket to another protocol."""
+        self._exchange = self._delegate = None
+        self.writer.push(block)
+        held = bytes(self._reader.held or b"")
+        self._reader.drop_held()
+        self._reader.phase = CLOSED
+        self._reader.close()
+        return Detached(self._server, self, self._transport, self.writer, self.context, held)
+
     def fail(self, exchange: Exchange) -> None:
         """Answer 500, because the application ended without an answer."""
         if exchange is self._exchange:
@@ -257,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
         if prepared is None:
             self._want_body(exchange)
         else:
-            self._when_done(convert_yielded(prepared), exchange, self._want_body)
+            when_done(convert_yielded(prepared), exchange, self._want_body, self._failed)
 
     def _want_body(self, exchange: Exchange) -> None:
         """Called when the application is prepared: read the body, or refuse it before it arrives."""
@@ -297,7 +305,7 @@ class Connection(asyncio.BufferedProtocol):
                 if self._reader.phase is BODY:
                     self._reader.phase = BLOCKED
                     self._body.stop_clock(self.loop.time())
-                self._when_done(future, exchange, self._body_taken)
+                when_done(future, exchange, self._body_taken, self._failed)
                 return
         if self._reader.phase is BODY and parser.complete:
             self._request_arrived()
@@ -321,20 +329,9 @@ class Connection(asyncio.BufferedProtocol):
         except Exception as error:  # the application's edge
             self.refuse(handler_error(error))
 
-    def _when_done(self, future: Future[None], exchange: Exchange, then: Callable[[Exchange], None]) -> None:
-        """Call `then(exchange)` when the application's future is done, at once if it is."""
-
-        def resume(future: Future[None]) -> None:
-            error = None if future.cancelled() else future.exception()
-            if error is None:
-                then(exchange)
-            elif self._exchange is exchange:
-                self.refuse(handler_error(error))
-
-        if future.done():
-            resume(future)
-        else:
-            future.add_done_callback(resume)
+    def _failed(self, exchange: Exchange, error: BaseException) -> None:
+        if self._exchange is exchange:
+            self.refuse(handler_error(error))
 
     def _next_request(self) -> None:
         """Called when the request is read and answered: wait for the next one, or close."""

@@ -86,6 +86,13 @@ class ConnectionLimit:
             self._owners.remove(connection)
             self._owners.add(connection, self._owners.find(address, self._trusted()))
 
+    def replace(self, connection: Closable, other: Closable) -> None:
+        """Count another connection in place of an open one."""
+        owner = self._owners.owner_of(connection)
+        if owner is not None:
+            self._owners.add(other, owner)  # first: an owner without connections is forgotten
+            self._owners.remove(connection)
+
     def remove(self, connection: Closable) -> None:
         """A connection is closed."""
         self._owners.remove(connection)

@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Mapping
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from tornado import httputil
 from tornado.iostream import StreamClosedError
@@ -57,6 +57,9 @@ class Carrier(Protocol):
 
     def fail(self, exchange: Exchange) -> None:
         """Answer 500, because the application ended without an answer."""
+
+    def detach(self, block: bytes) -> Any:
+        """Answer with `block`, and leave the socket to another protocol; see `Detached` of `connection_owner`."""
 
 
 class Exchange(httputil.HTTPConnection):
@@ -230,6 +233,19 @@ class Exchange(httputil.HTTPConnection):
         if connection is not None:
             self._close_callback = self.refusal = None
             connection.reset()
+
+    def switch(self, headers: Mapping[str, str]) -> Any:
+        """Answer 101 with `headers`, and leave the socket: its `Detached`, or None if the client has disconnected.
+
+        Call it from a task: a callback of the delegate would lose what the client has sent with its head.
+        """
+        connection = self._connection
+        if connection is None:
+            return None
+        block = _block(101, REASONS[101], [f"{name}: {value}" for name, value in headers.items()])
+        self.headers_written = self.finished = True
+        self._connection = self._close_callback = self.refusal = None
+        return connection.detach(block + connection.state.own_headers)
 
     def client_left(self, delegate: httputil.HTTPMessageDelegate | None, *, delivered: bool) -> None:
         """Refuse all later writes, and call one of the application's two callbacks. The connection calls this.

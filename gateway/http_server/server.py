@@ -7,8 +7,8 @@
     await server.drain(30.0)
 
 A bare RequestHandler answers about twice as many requests per second as under Tornado's own server
-(benchmarks/micro_http.py). Sharp edges: there is no TLS, HTTP/2 or WebSocket here; a proxy in front can add the first
-two. A client's half-close while its answer is produced counts as a disconnect.
+(benchmarks/micro_http.py). Sharp edges: there is no TLS and no HTTP/2 here; a proxy in front can add them. A handler
+switches to WebSocket by `Exchange.switch`. A client's half-close while its answer is produced counts as a disconnect.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from gateway.errors import GatewayError, Overloaded
 from gateway.http_server.client_address import Network, client_address, is_trusted
 from gateway.http_server.connection import Connection
 from gateway.http_server.connection_limit import ANSWERED_AT_ONCE, ConnectionLimit, OnFull, Trusted
+from gateway.http_server.connection_owner import OpenConnection
 from gateway.http_server.exchange import Refusal
 from gateway.http_server.head import RequestHead
 from gateway.http_server.limits import ServerLimits
@@ -86,9 +87,9 @@ class HTTPServer:
         self._accepting: set[asyncio.Task[object]] = set()
         self._accepts_more = False
         self._accepted_at = 0.0  # the time of the loop when the last ones were accepted
-        self._connections: set[Connection] = set()
-        self._watched: set[Connection] = set()
-        self._refused: set[Connection] = set()  # beyond the limit, until they have received their answer
+        self._connections: set[OpenConnection] = set()
+        self._watched: set[OpenConnection] = set()
+        self._refused: set[OpenConnection] = set()  # beyond the limit, until they have received their answer
         self._sweeping = False
         self._watching = False
         self._empty = asyncio.Event()
@@ -208,7 +209,7 @@ class HTTPServer:
         lines += [f"Content-Length: {len(body)}", "Connection: close"]
         return "\r\n".join(lines).encode("latin-1") + self.state.own_headers + body
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: OpenConnection) -> None:
         self._connections.add(connection)
         self._empty.clear()
         if not self._sweeping:
@@ -218,7 +219,7 @@ class HTTPServer:
         if self._limit.most and not self._limit.admit(connection, connection.context.remote_ip):
             self._refuse(connection)
 
-    def _refuse(self, connection: Connection) -> None:
+    def _refuse(self, connection: OpenConnection) -> None:
         """There is no room for a new connection."""
         if len(self._refused) >= ANSWERED_AT_ONCE:
             connection.abort()
@@ -226,7 +227,7 @@ class HTTPServer:
             self._refused.add(connection)
             connection.refuse(Overloaded("Too many connections; try again in a moment"))
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: OpenConnection) -> None:
         self._connections.discard(connection)
         self._watched.discard(connection)
         self._refused.discard(connection)
@@ -235,7 +236,13 @@ class HTTPServer:
             self._empty.set()
         self.app.on_close(connection)
 
-    def body_awaited(self, connection: Connection, head: RequestHead) -> bool:
+    def switched(self, connection: OpenConnection, other: OpenConnection) -> None:
+        """`other` has taken over the socket of `connection`."""
+        self._connections.remove(connection)
+        self._connections.add(other)
+        self._limit.replace(connection, other)
+
+    def body_awaited(self, connection: OpenConnection, head: RequestHead) -> bool:
         """Count the connection of a trusted proxy for the address that it forwards, if it says one."""
         peer, trusted = connection.context.remote_ip, self._trusted()
         if not self._limit.most or not trusted or not is_trusted(peer, trusted):
@@ -244,18 +251,18 @@ class HTTPServer:
         self._limit.move(connection, address)
         return address != peer
 
-    def body_ended(self, connection: Connection) -> None:
+    def body_ended(self, connection: OpenConnection) -> None:
         """Count the connection for its peer again."""
         self._limit.move(connection, connection.context.remote_ip)
 
-    def watch(self, connection: Connection) -> None:
+    def watch(self, connection: OpenConnection) -> None:
         """Check regularly whether the client of a connection that does not read has disconnected."""
         self._watched.add(connection)
         if not self._watching:
             self._watching = True
             self._loop.call_later(WATCH_INTERVAL, self._watch)
 
-    def unwatch(self, connection: Connection) -> None:
+    def unwatch(self, connection: OpenConnection) -> None:
         self._watched.discard(connection)
 
     def _watch(self) -> None:
@@ -272,7 +279,7 @@ class HTTPServer:
         self._limit.tick()
         self._sweep_some(iter(list(self._connections)), before)
 
-    def _sweep_some(self, left: Iterator[Connection], before: float) -> None:
+    def _sweep_some(self, left: Iterator[OpenConnection], before: float) -> None:
         """Sweep some connections; requests are served before the next ones, because thousands may be late at once."""
         self.state.read_clock(self._loop)
         ends = time.monotonic() + SWEEP_SLICE

@@ -25,6 +25,7 @@ CONF = (ROOT / "conf" / "gateway.toml").read_text(encoding="utf-8")
 SECTIONS: dict[str, type[Struct]] = {
     "[server]": tree.ServerSettings,
     "[server.limits]": tree.ServerLimitSettings,
+    "[server.websocket]": tree.WebSocketSettings,
     "[metrics]": tree.MetricsSettings,
     "[store]": tree.StoreSettings,
     "[database]": tree.DatabaseSettings,
@@ -52,8 +53,9 @@ HEADS = {  # how conf/gateway.toml heads the same sections, but those that stand
 
 
 def fields_of(kind: type[Struct]) -> dict[str, structs.FieldInfo]:
-    # A provider's options have the provider's own keys; [server.limits] has a heading of its own.
-    return {field.encode_name: field for field in structs.fields(kind) if field.name not in {"options", "limits"}}
+    # A provider's options have the provider's own keys; [server.limits] and others have headings of their own.
+    others = {"options", "limits", "websocket"}
+    return {field.encode_name: field for field in structs.fields(kind) if field.name not in others}
 
 
 def documented_default(field: structs.FieldInfo) -> str:
@@ -102,6 +104,7 @@ def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
     for heading in (
         "[server]",
         "[server.limits]",
+        "[server.websocket]",
         "[metrics]",
         "[store]",
         "[database]",

