@@ -64,7 +64,7 @@ PATHS: Mapping[str, HandlerRoute] = {
     "/v1/responses/input_tokens": HandlerRoute(
         InferenceHandler, InputTokensEndpoint(Responses()), errors=_RESPONSES_ERRORS
     ),
-    "/v1/responses/compact": HandlerRoute(UnknownKeyedPathHandler),
+    "/v1/responses/compact": HandlerRoute(InferenceHandler, ResponsesEndpoint(compacts=True), errors=_RESPONSES_ERRORS),
     "/v1/messages/count_tokens": HandlerRoute(InferenceHandler, CountTokensEndpoint(), errors=MESSAGES_ERRORS),
     "/v1/embeddings": HandlerRoute(InferenceHandler, EmbeddingsEndpoint()),
     "/v1/images/generations": HandlerRoute(InferenceHandler, ImagesEndpoint()),

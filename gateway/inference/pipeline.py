@@ -112,12 +112,18 @@ class Pipeline:
             check_name(idempotency_key)
             digest = body.digest(path)
         try:
-            asked.content = endpoint.decode(content, self._services.settings)
+            if endpoint.decodes_for_account:
+                asked.content = endpoint.decode_for(asked.key.account, content, self._services)
+            else:
+                asked.content = endpoint.decode(content, self._services.settings)
         except errors.InvalidJSON:
             content = body.without_surrogates()
             if content is None:
                 raise
-            asked.content = endpoint.decode(content, self._services.settings)
+            if endpoint.decodes_for_account:
+                asked.content = endpoint.decode_for(asked.key.account, content, self._services)
+            else:
+                asked.content = endpoint.decode(content, self._services.settings)
         if body.has_lone_surrogates:
             asked.reply.headers[DROPPED] = REPLACED
         asked.body_size = body.size

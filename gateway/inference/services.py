@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from gateway.accounts.authenticator import Authenticator
+from gateway.accounts.sealed_text import SealedText
 from gateway.catalog import Catalog
 from gateway.config.settings import Settings
 from gateway.history.usage_question import UsageHistory
@@ -71,6 +72,7 @@ class Services(Protocol):
     disconnects: Disconnects
     idempotency: Idempotency
     sessions: SessionIds
+    sealed_text: SealedText
     paced_steps: PacedSteps
     keep_alive: KeepAlive
     metrics: Metrics

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 
 from gateway.accounts.authenticator import Authenticator
 from gateway.accounts.pepper import Peppers
+from gateway.accounts.sealed_text import SealedText
 from gateway.accounts.store_claim import prove_pepper
 from gateway.api.routes import Application
 from gateway.catalog import Catalog
@@ -90,6 +91,7 @@ class Gateway:
         self._peppers = Peppers(pepper, previous_pepper)
         self.auth = Authenticator(store, pepper, previous_pepper=previous_pepper, on_found=self._key_found)
         self.sessions = SessionIds(pepper)
+        self.sealed_text = SealedText(self._peppers)
         limits = settings.server.limits
         self.idempotency = Idempotency(store, most=limits.max_kept_answers)
         self.bodies = BodyBudgets(

@@ -69,6 +69,7 @@ class TokenCountRequest(RequestFields, kw_only=True):
     speed: Hint[Literal["standard", "fast"] | None] = None
     cache_control: Hint[Opaque] = UNSET
     container: Hint[Opaque] = UNSET
+    compaction: Hint[Opaque] = UNSET
     context_management: Hint[Opaque] = UNSET
     diagnostics: Hint[Opaque] = UNSET
     inference_geo: Hint[Opaque] = UNSET

@@ -34,8 +34,8 @@ MAX_USER = 64  # characters; OpenAI refuses a longer `user`
 BUDGETS = ((16_384, "high"), (4_096, "medium"), (0, "low"))
 #: Fields that only upstreams of this dialect know.
 OPAQUE = (
-    "cache_control", "container", "context_management", "diagnostics", "inference_geo", "mcp_servers",
-    "user_profile_id", "workspace_id",
+    "cache_control", "compaction", "container", "context_management", "diagnostics", "inference_geo",
+    "mcp_servers", "user_profile_id", "workspace_id",
 )  # fmt: skip
 
 

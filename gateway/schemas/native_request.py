@@ -35,6 +35,7 @@ class NativeRequest(Struct, frozen=True):
     dropped: tuple[str, ...] = ()  # what is left out for every upstream of the dialect
     unknown: tuple[str, ...] | None = None  # fields that the dialect does not know; None: see `ChatRequest.extra`
     only_native: str = ""  # the path of a demand that no other upstream can meet
+    compacts: str = ""  # a compaction is asked for: "item" in the input, or "document" by its own path
     session: str = ""  # the client's own name of the conversation, where the dialect has a place for it
 
     def accepted_by(self, accepted: AcceptedFields) -> NativeRequest:

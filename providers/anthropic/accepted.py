@@ -24,11 +24,13 @@ CORE = frozenset({
 TOOLS = frozenset({"bash_*", "text_editor_*", "computer_*", "memory_*", "tool_search_tool_*", "web_search_*"})
 
 ACCEPTED = AcceptedFields(
-    CORE | {"metadata", "service_tier", "cache_control", "context_management", "diagnostics", "output_format"},
+    CORE | {
+        "metadata", "service_tier", "cache_control", "compaction", "context_management", "diagnostics", "output_format",
+    },
     frozenset({
         "adaptive-thinking-2026-01-28", "advanced-tool-use-2025-11-20", "claude-code-20250219",
-        "compact-2026-01-12", "computer-use-2025-01-24", "computer-use-2025-11-24", "context-1m-2025-08-07",
-        "context-management-2025-06-27", "effort-2025-11-24", "extended-cache-ttl-2025-04-11",
+        "compact-2026-01-12", "compact-2026-09-04", "computer-use-2025-01-24", "computer-use-2025-11-24",
+        "context-1m-2025-08-07", "context-management-2025-06-27", "effort-2025-11-24", "extended-cache-ttl-2025-04-11",
         "fine-grained-tool-streaming-2025-05-14", "interleaved-thinking-2025-05-14",
         "mid-conversation-system-2026-04-07", "output-128k-2025-02-19", "pdfs-2024-09-25",
         "prompt-caching-2024-07-31", "prompt-caching-scope-2026-01-05", "redact-thinking-2026-02-12",
@@ -64,6 +66,7 @@ def accepted_by_model(accepted: AcceptedFields, traits: ModelTraits) -> Accepted
 
 #: The flag that a field needs; it is added if the caller sends none of its family.
 NEEDED: Mapping[str, str] = {
+    "compaction": "compact-2026-09-04",
     "context_management": "context-management-2025-06-27",
     "output_format": "structured-outputs-2025-11-13",
     "mcp_servers": "mcp-client-2025-11-20",

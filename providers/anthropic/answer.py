@@ -125,12 +125,16 @@ def thinking_blocks(blocks: Sequence[WireBlock]) -> Raw | UnsetType:
 
 
 def read_usage(usage: Mapping[str, Any]) -> CompletionUsage | None:
-    """The counts of one call; None when they cannot be right, so that the gateway estimates."""
-    lives, details = _object(usage, "cache_creation"), _object(usage, "output_tokens_details")
+    """The counts of one call; None when they cannot be right, so that the gateway estimates.
+
+    The counts of a compaction are beside those of the answer, and charged too.
+    """
+    parts = [usage, *_compactions(usage)]
+    lives, details = [_object(part, "cache_creation") for part in parts], _object(usage, "output_tokens_details")
     try:
-        fresh, output = _count(usage, "input_tokens"), _count(usage, "output_tokens")
-        read, written = _count(usage, "cache_read_input_tokens"), _count(usage, "cache_creation_input_tokens")
-        short, long = _count(lives, "ephemeral_5m_input_tokens"), _count(lives, "ephemeral_1h_input_tokens")
+        fresh, output = _total(parts, "input_tokens"), _total(parts, "output_tokens")
+        read, written = _total(parts, "cache_read_input_tokens"), _total(parts, "cache_creation_input_tokens")
+        short, long = _total(lives, "ephemeral_5m_input_tokens"), _total(lives, "ephemeral_1h_input_tokens")
         thought = _count(details, "thinking_tokens")
     except ValueError:
         return None
@@ -148,6 +152,16 @@ def read_usage(usage: Mapping[str, Any]) -> CompletionUsage | None:
     if tools := _object(usage, "server_tool_use"):
         document["server_tool_use"] = tools
     return completion_usage(document)
+
+
+def _compactions(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    found = usage.get("iterations")
+    listed = found if isinstance(found, list) else []
+    return [one for one in listed if isinstance(one, dict) and one.get("type") == "compaction"]
+
+
+def _total(parts: Sequence[Mapping[str, Any]], name: str) -> int:
+    return sum(_count(part, name) for part in parts)
 
 
 def _object(usage: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ from .._shared.text_events import TextEvents
 from .._shared.whole_stream import events_of, folded, is_event_stream
 from .chunks import ChunkReader, read_completion, read_text
 from .request import CACHE_KEY, chat_body, is_header_text, without_cache_key
-from .responses import read_response, read_responses, responses_body
+from .responses import compaction_body, read_compaction, read_response, read_responses, responses_body
 from .responses_fields import OPENAI, Support, accepted_by
 from .server import OpenAIServer, SharedOptions
 from .unnamed_errors import raise_unnamed_error
@@ -68,6 +68,9 @@ class OpenAIChat(OpenAIServer, Chat):
         """One JSON answer."""
         if request.native is not None and self._is_native(request.native):
             body = responses_body(request, target, stream=False)
+            if request.native.compacts == "document":
+                body = compaction_body(body)
+                return read_compaction(await self.post_whole("/responses/compact", body, target), self.hidden)
             return read_response(await self.post_whole("/responses", body, target), self.hidden)
         answer = await self._send(request, target, stream=False)
         try:

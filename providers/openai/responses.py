@@ -117,6 +117,9 @@ class WireState(Struct):
     response: WireResponse
 
 
+#: Fields of a request that the path of compactions does not take.
+NOT_COMPACTED = ("include", "max_output_tokens", "service_tier", "store", "tool_choice", "truncation")
+_table = msgspec.json.Decoder(dict[str, Raw])
 _event_decoder = msgspec.json.Decoder(WireEvent)
 _state_decoder = msgspec.json.Decoder(WireState)
 _response_decoder = msgspec.json.Decoder(WireResponse)
@@ -138,6 +141,24 @@ def responses_body(request: ChatRequest, target: Target, *, stream: bool) -> byt
     if request.service_tier is not None:
         fields["service_tier"] = Raw(_encode(request.service_tier))
     return _encode(fields)
+
+
+def compaction_body(body: bytes) -> bytes:
+    """The same for the path of compactions, which has no options of an answer."""
+    fields = _table.decode(body)
+    for name in NOT_COMPACTED:
+        fields.pop(name, None)
+    return _encode(fields)
+
+
+def read_compaction(body: bytes, hidden: Sequence[str]) -> NativeCompletion:
+    """The answer of the path of compactions; an error that rides in it is raised."""
+    compaction = decoded(_response_decoder, body)
+    _check(compaction, hidden)
+    if not compaction.output:
+        raise UpstreamInvalidResponse(detail="a compaction without output")
+    choice = Choice(message=ChatMessage(), finish_reason="stop")
+    return NativeCompletion(document=body, choices=[choice], usage=read_usage(compaction))
 
 
 async def read_responses(answer: Answer, hidden: Sequence[str], lane: TextLane) -> AsyncGenerator[ChatChunk]:

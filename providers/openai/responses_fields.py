@@ -28,6 +28,10 @@ SAFE_TOOLS = frozenset({
 })  # fmt: skip
 
 
+#: Not a tool: the server compacts a conversation (docs/api.md, "POST /v1/responses/compact").
+COMPACTION = "compaction"
+
+
 class Support(Struct, frozen=True):
     """The support of one kind of server."""
 
@@ -42,7 +46,7 @@ def _row(*more: str, tools: frozenset[str] = frozenset(), on: bool = False) -> S
 OPENAI = _row(
     "include", "max_tool_calls", "top_logprobs", "truncation", "service_tier", "prompt_cache_key",
     "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "user", "metadata", "moderation",
-    tools=SAFE_TOOLS, on=True,
+    tools=SAFE_TOOLS | {COMPACTION}, on=True,
 )  # fmt: skip
 AZURE = _row(
     "include", "max_tool_calls", "top_logprobs", "truncation", "service_tier", "prompt_cache_key",
@@ -64,7 +68,8 @@ PRESETS: Mapping[str, Support] = {
     "llamacpp": _row("metadata"),
     "ollama": _row("truncation"),
 }  # fmt: skip
-NONE = Support(OPENAI.accepted)  # a server of which nothing is known: only where the options switch it on
+#: A server of which nothing is known: only where the options switch it on.
+NONE = Support(AcceptedFields(OPENAI.accepted.fields, tools=SAFE_TOOLS))
 
 
 def accepted_by(options: SharedOptions, support: Support) -> AcceptedFields | None:

@@ -264,3 +264,39 @@ async def test_addresses_and_credentials_are_not_forwarded(client: Client, upstr
     assert b"evil" not in upstream.seen[0].body
     assert b"base_url" not in upstream.seen[0].body
     assert {"api_key", "messages.api_base"} <= set(response.headers["x-gateway-dropped-params"].split(","))
+
+
+COMPACTION = {"type": "compaction", "content": "What was before."}
+EDITS = {"edits": [{"type": "compact_20260112"}]}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "flag"),
+    [("context_management", EDITS, "compact-2026-01-12"), ("compaction", {"type": "auto"}, "compact-2026-09-04")],
+)
+async def test_compaction_is_forwarded_and_its_tokens_are_charged(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, field: str, value: Any, flag: str
+) -> None:
+    """Both ways that Anthropic has; the usage of the answer does not include that of the compaction."""
+    client.headers["anthropic-beta"] = flag
+    answer = document("text")
+    summary = {"type": "compaction", "input_tokens": 1000, "output_tokens": 100}
+    counts = {"input_tokens": 20, "output_tokens": 5}
+    iterations = [summary, {"type": "message", **counts}]
+    answer |= {"content": [COMPACTION, *answer["content"]], "usage": {**counts, "iterations": iterations}}
+    upstream.enqueue(Reply.json(answer))
+    response, found = await post(client, **{field: value})
+    assert response.status == 200, found
+    seen = upstream.seen[0]
+    assert seen.json[field] == value
+    assert flag in seen.headers["anthropic-beta"].split(",")
+    assert found["content"][0] == COMPACTION
+    assert (found["usage"]["input_tokens"], found["usage"]["output_tokens"]) == (1020, 105)
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
+    assert line.amount == -(1020 * 3 + 105 * 15) * 1000
+
+    upstream.enqueue(Reply.json(document("text")))
+    user = {"role": "user", "content": "Hi"}
+    turns = [user, {"role": "assistant", "content": found["content"]}, user]
+    await post(client, messages=turns, **{field: value})
+    assert upstream.seen[1].json["messages"][1]["content"][0] == COMPACTION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import cast
 
 from msgspec import structs
@@ -10,20 +11,25 @@ from msgspec import structs
 from gateway.api.endpoints.chat import ChatEndpoint
 from gateway.api.handler import KeyedHandler
 from gateway.catalog import Model
-from gateway.encoders.answer_encoder import CountAnswer
+from gateway.encoders.answer_encoder import AnswerEncoder, CountAnswer
 from gateway.encoders.chat_form import AnswerForm
+from gateway.encoders.responses.compaction import CompactionStreamEncoder, Seal, encode_compaction
 from gateway.encoders.responses.stream import ResponsesStreamEncoder
 from gateway.encoders.responses.whole import encode_response
 from gateway.errors import GatewayError, NotFound
 from gateway.errors.error_form import ErrorForm
 from gateway.ids import Ids
 from gateway.inference.call import Call
+from gateway.inference.services import Services
 from gateway.plugins.provider import Chat
+from gateway.routing.continuation import Continuation
+from gateway.routing.dispatcher import Opened
 from gateway.routing.router import Candidate
 from gateway.schemas.chat_request import ChatRequest
-from gateway.schemas.chat_response import ChatCompletion
+from gateway.schemas.chat_response import ChatChunk, ChatCompletion
 from gateway.schemas.duplicate_keys import Examined
 from gateway.schemas.native_request import RESPONSES
+from gateway.schemas.responses.compaction import COMPACTION
 from gateway.schemas.responses.decoding import decode_responses_request
 from gateway.schemas.responses.native import ResponsesNative
 from gateway.schemas.responses.terms import in_responses_terms
@@ -53,10 +59,23 @@ class Responses:
 
 
 class ResponsesEndpoint(ChatEndpoint):
-    """Chat and reasoning models in this dialect."""
+    """Chat and reasoning models in this dialect; `compacts`: the path of compactions."""
 
-    def __init__(self) -> None:
+    decodes_for_account = True
+
+    def __init__(self, *, compacts: bool = False) -> None:
         super().__init__(Responses())
+        self._compacts = compacts
+        if compacts:
+            self.name = f"{RESPONSES}_compact"
+
+    def decode_for(self, account: str, body: bytes | Examined, services: Services) -> ChatRequest:
+        request = decode_responses_request(
+            body, partial(services.sealed_text.open, account=account), compacts=self._compacts
+        )
+        if self._compacts:
+            request.stream = None
+        return request
 
     def for_model(self, request: ChatRequest, model: Model) -> ChatRequest:
         priced = super().for_model(request, model)
@@ -68,8 +87,45 @@ class ResponsesEndpoint(ChatEndpoint):
     def check_candidate(self, request: ChatRequest, candidate: Candidate) -> None:
         native, provider = request.native, cast("Chat", candidate.provider)
         assert isinstance(native, ResponsesNative)
-        if native.demanded is not None or native.chosen:
+        if native.is_demanding:
             native.check_served(provider.accepted_fields(RESPONSES, candidate.target))
+
+    async def encode(self, call: Call, answer: ChatCompletion, services: Services) -> tuple[bytes, str]:
+        if not _is_summary(call.request, call.attempts[-1]):
+            return await super().encode(call, answer, services)
+        dialect = Summaries(partial(services.sealed_text.seal, account=call.key.account), own=self._compacts)
+        return await ChatEndpoint(dialect).encode(call, answer, services)
+
+    def stream_encoder(self, call: Call, opened: Opened[ChatChunk], services: Services) -> AnswerEncoder:
+        if not _is_summary(call.request, opened.candidate):
+            return super().stream_encoder(call, opened, services)
+        dialect = Summaries(partial(services.sealed_text.seal, account=call.key.account))
+        return ChatEndpoint(dialect).stream_encoder(call, opened, services)
+
+    def continuation(self, call: Call, opened: Opened[ChatChunk], services: Services) -> Continuation | None:
+        return None if call.request.native.compacts else super().continuation(call, opened, services)
+
+
+class Summaries(Responses):
+    """The same API for a model whose summary is the compaction; `own`: in the form of the path of compactions."""
+
+    def __init__(self, seal: Seal, *, own: bool = False) -> None:
+        self._seal = seal
+        self._own = own
+
+    def encode(self, answer: ChatCompletion, form: AnswerForm, request: ChatRequest) -> bytes:
+        return encode_compaction(answer, form, request, self._seal, own=self._own)
+
+    def stream_encoder(self, form: AnswerForm, request: ChatRequest, count: CountAnswer) -> CompactionStreamEncoder:
+        return CompactionStreamEncoder(form, request, self._seal, count=count)
+
+
+def _is_summary(request: ChatRequest, candidate: Candidate) -> bool:
+    """Whether a compaction is asked for, and the candidate has none."""
+    if request.native is None or not request.native.compacts:
+        return False
+    accepted = cast("Chat", candidate.provider).accepted_fields(RESPONSES, candidate.target)
+    return accepted is None or COMPACTION not in accepted.tools
 
 
 class ResponsesErrors(ErrorForm):

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gateway.errors import ConcurrencyLimited, InvalidJSON, InvalidValue, NotFound, Overloaded, UnsupportedValue
+from gateway.schemas.responses.compaction import COMPACTION
 from gateway.uploads.budget import Share
 
 CREATE = "response.create"
@@ -102,7 +103,8 @@ class Conversation:
     def keep(self, items: bytes, response: str, output: Sequence[bytes] = ()) -> None:
         """Keep the items of a request and of its answer, in place of what was kept."""
         self.forget()
-        whole = _joined([items, *output])
+        compacted = any(_item.decode(item).type == COMPACTION for item in output)
+        whole = _joined(output if compacted else [items, *output])  # a compaction stands for all that was before it
         if len(whole) > self._most:
             return
         try:

@@ -89,6 +89,14 @@ def with_our_values(response: Raw | bytes, document: ResponseDocument, usage: Co
     return _encode(fields)
 
 
+def with_our_id(compaction: bytes, document: ResponseDocument, usage: CompletionUsage | None) -> bytes:
+    """The upstream's compaction with our id and usage."""
+    fields = _fields(compaction)
+    fields["id"] = Raw(_encode(document.id))
+    fields["usage"] = Raw(b"null" if usage is None else usage_object(usage))
+    return _encode(fields)
+
+
 def _fields(data: bytes) -> dict[str, Raw]:
     try:
         return decode_whole(_table, data)

@@ -21,7 +21,7 @@ from gateway.encoders.responses.items import (
     refusal_part,
     text_part,
 )
-from gateway.encoders.responses.native import with_our_values
+from gateway.encoders.responses.native import with_our_id, with_our_values
 from gateway.encoders.responses.stream import ENDS
 from gateway.errors import UpstreamInvalidResponse
 from gateway.schemas.chat_request import ChatRequest
@@ -37,6 +37,8 @@ def encode_response(answer: ChatCompletion, form: AnswerForm, request: ChatReque
         raise UpstreamInvalidResponse(detail="no choices")
     document = ResponseDocument(form, request)
     if isinstance(answer, NativeCompletion):
+        if request.native is not None and request.native.compacts == "document":
+            return with_our_id(answer.document, document, answer.usage)
         return with_our_values(answer.document, document, answer.usage)
     choice = min(answer.choices, key=lambda one: one.index)
     message = choice.message

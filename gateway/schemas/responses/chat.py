@@ -11,6 +11,7 @@ from gateway.schemas.chat_options import JSONObjectFormat
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.duplicate_keys import Examined, own_request
 from gateway.schemas.forbidden import header_name
+from gateway.schemas.responses.compaction import INSTRUCTION
 from gateway.schemas.responses.items import Item
 from gateway.schemas.responses.messages import Conversation
 from gateway.schemas.responses.options import TextSchemaFormat
@@ -30,11 +31,12 @@ class Translated(Struct, frozen=True):
 
     document: Examined
     left_out: list[str]  # names of what has no place in it
-    demanded: tuple[str, str] | None  # a param and a message: what has no place in it and cannot be left out
 
 
-def translated(asked: ResponsesRequest, items: list[Item], tools: ToolSet, fields: dict[str, Raw]) -> Translated:
-    """The request as a chat request; raises BadRequest with the exact param."""
+def translated(
+    asked: ResponsesRequest, items: list[Item], tools: ToolSet, fields: dict[str, Raw], *, compacts: bool = False
+) -> Translated:
+    """The request as a chat request, or as one for a summary; raises BadRequest with the exact param."""
     conversation = Conversation(asked.model, tools)
     if asked.instructions is not None:
         conversation.add_system("system", asked.instructions)
@@ -44,12 +46,18 @@ def translated(asked: ResponsesRequest, items: list[Item], tools: ToolSet, field
         for index, item in enumerate(items):
             conversation.add(item, f"input[{index}]")
     chat: dict[str, Any] = {name: fields[name] for name in SAME if name in fields}
+    if compacts:
+        conversation.add_user(INSTRUCTION)
     chat["messages"] = conversation.end()
     left_out = [f"input[{kind}]" for kind in sorted(conversation.left_out)]
     left_out += _add_unknown(chat, asked, fields)
     _add_options(chat, asked)
     _add_tools(chat, asked, tools)
-    return Translated(own_request(chat), left_out, conversation.demanded)
+    if compacts:
+        chat.pop("response_format", None)
+        if "tools" in chat:  # which stay: they are the beginning of the cached prompt
+            chat["tool_choice"] = "none"
+    return Translated(own_request(chat), left_out)
 
 
 def _add_unknown(chat: dict[str, Any], asked: ResponsesRequest, fields: dict[str, Raw]) -> list[str]:

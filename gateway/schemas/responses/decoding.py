@@ -18,7 +18,8 @@ from gateway.schemas.native_request import RESPONSES
 from gateway.schemas.reasoning_state import is_ours
 from gateway.schemas.request_fields import NULL, OWN
 from gateway.schemas.responses.chat import translated
-from gateway.schemas.responses.items import Item, ReasoningItem, ToolsItem, read_items
+from gateway.schemas.responses.compaction import BEFORE, OpenSealed, is_triggered, message_item, open_items
+from gateway.schemas.responses.items import CompactionItem, Item, ReasoningItem, ToolsItem, read_items
 from gateway.schemas.responses.native import ResponsesNative, dropped_tools
 from gateway.schemas.responses.options import Tool, read_tools
 from gateway.schemas.responses.request import ResponsesRequest
@@ -34,16 +35,24 @@ _body = BodyDecoder(
 )
 
 
-def decode_responses_request(body: bytes | Examined) -> ChatRequest:
-    """The request in `body`, translated; raises only BadRequest errors, each with the wire's code and exact param."""
+def decode_responses_request(
+    body: bytes | Examined, open_sealed: OpenSealed | None = None, *, compacts: bool = False
+) -> ChatRequest:
+    """The request in `body`, translated; raises only BadRequest errors, each with the wire's code and exact param.
+
+    `open_sealed` opens the summaries that the gateway has sealed for the caller; `compacts`: the whole request is for a
+    compaction.
+    """
     asked, fields = _body.decode(body)
     if NULL in fields.values():
         drop_nulls(fields)
     _refuse_stateful(asked, fields)
     dropped = _strip(fields, body)
     items = read_items(asked.input) if isinstance(asked.input, list) else []
+    compacted = open_items(items, open_sealed)
+    triggered = is_triggered(items)
     tools = ToolSet.of(_all_tools(asked, items), asked.tool_choice)
-    chat = translated(asked, items, tools, fields)
+    chat = translated(asked, items, tools, fields, compacts=compacts or triggered)
     try:
         request = decode_chat_request(chat.document)
     except BadRequest as error:
@@ -60,7 +69,9 @@ def decode_responses_request(body: bytes | Examined) -> ChatRequest:
         bare_tools=tools.bare,
         spaces=tools.spaces,
         extra_tools=any(isinstance(item, ToolsItem) for item in items),
-        demanded=tools.demanded or chat.demanded,
+        demanded=tools.demanded,
+        compacts="document" if compacts else "item" if triggered else "",
+        compacted=compacted,
         chosen=tools.chosen,
     )
     request.dropped = (*dropped, *map(header_name, (*chat.left_out, *dropped_tools(tools.left_out))))
@@ -99,10 +110,21 @@ def _all_tools(asked: ResponsesRequest, items: list[Item]) -> list[Tool]:
 
 
 def _native_fields(asked: ResponsesRequest, fields: dict[str, Raw], items: list[Item]) -> dict[str, Raw]:
-    """What an upstream of the dialect gets: without reasoning of other vendors, which it could not read."""
-    foreign = [isinstance(item, ReasoningItem) and is_ours(item.encrypted_content) for item in items]
-    if not any(foreign):
+    """What an upstream of the dialect gets: summaries as they are, and no reasoning of other vendors."""
+    if not any(_is_sealed(item) for item in items):
         return fields
     assert isinstance(asked.input, list)
-    kept = [bytes(raw) for raw, skip in zip(asked.input, foreign, strict=True) if not skip]
+    kept = []
+    for raw, item in zip(asked.input, items, strict=True):
+        if isinstance(item, CompactionItem) and item.summary is not None:
+            kept.append(message_item(BEFORE + item.summary))
+        elif not _is_sealed(item):
+            kept.append(bytes(raw))
     return {**fields, "input": Raw(b"[%b]" % b",".join(kept))}
+
+
+def _is_sealed(item: Item) -> bool:
+    """Whether an item is the gateway's own, and no upstream can read it."""
+    if isinstance(item, CompactionItem):
+        return item.summary is not None
+    return isinstance(item, ReasoningItem) and is_ours(item.encrypted_content)

@@ -133,6 +133,14 @@ class ToolsItem(Struct, gc=False):
     role: Literal["developer", "system"] | None = None
 
 
+class CompactionItem(Struct, gc=False):
+    """What stands for the conversation before it; the content is an upstream's or the gateway's own."""
+
+    encrypted_content: str
+    id: ItemId | None = None
+    summary: Any = None  # a text, if the gateway has opened the content
+
+
 class HostedItem(Struct, gc=False):
     """An item of a tool that an upstream runs by itself."""
 
@@ -140,19 +148,27 @@ class HostedItem(Struct, gc=False):
     kind: str | UnsetType = UNSET  # its `type`, set by `read_items`
 
 
-Item = MessageItem | FunctionCallItem | CustomCallItem | CallOutputItem | ReasoningItem | ToolsItem | HostedItem
+Item = (
+    MessageItem
+    | FunctionCallItem
+    | CustomCallItem
+    | CallOutputItem
+    | ReasoningItem
+    | ToolsItem
+    | CompactionItem
+    | HostedItem
+)
 
 #: Items of tools that an upstream runs by itself, or that only its own clients know.
 HOSTED_ITEMS = frozenset(
     {
-        "apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "compaction", "compaction_summary",
+        "apply_patch_call", "apply_patch_call_output", "code_interpreter_call",
         "computer_call", "computer_call_output", "file_search_call", "image_generation_call", "local_shell_call",
         "local_shell_call_output", "mcp_approval_request", "mcp_approval_response", "mcp_call", "mcp_list_tools",
         "shell_call", "shell_call_output", "tool_search_call", "tool_search_output", "web_search_call",
     }
 )  # fmt: skip
-#: Items that cannot be left out: without them, the request means something else.
-DEMANDED_ITEMS: Mapping[str, str] = {"compaction_trigger": "This model does not support compaction."}
+COMPACTIONS = ("compaction", "compaction_summary")
 _KINDS: Mapping[str, type[Struct]] = {
     "message": MessageItem,
     "function_call": FunctionCallItem,
@@ -161,7 +177,8 @@ _KINDS: Mapping[str, type[Struct]] = {
     "custom_tool_call_output": CallOutputItem,
     "reasoning": ReasoningItem,
     "additional_tools": ToolsItem,
-    **dict.fromkeys((*HOSTED_ITEMS, *DEMANDED_ITEMS), HostedItem),
+    **dict.fromkeys(COMPACTIONS, CompactionItem),
+    **dict.fromkeys((*HOSTED_ITEMS, "compaction_trigger"), HostedItem),
 }
 
 
@@ -202,6 +219,8 @@ def _read(raw: Raw, path: str) -> Item:
         raise _explained(raw, struct, path) from None
     if isinstance(item, HostedItem):
         item.kind = kind
+    elif isinstance(item, CompactionItem):
+        item.summary = None  # no field of the caller's
     return item
 
 

@@ -15,10 +15,11 @@ from msgspec import Raw
 from gateway.errors import InvalidValue, MissingParameter, UnsupportedParameter
 from gateway.schemas.chat_rules import is_image_url
 from gateway.schemas.reasoning_state import read_state
+from gateway.schemas.responses.compaction import BEFORE, TRIGGER
 from gateway.schemas.responses.items import (
-    DEMANDED_ITEMS,
     AudioInput,
     CallOutputItem,
+    CompactionItem,
     CustomCallItem,
     FunctionCallItem,
     HostedItem,
@@ -45,7 +46,6 @@ class Conversation:
 
     def __init__(self, model: str, tools: ToolSet) -> None:
         self.left_out: set[str] = set()  # types of items that have no place in a chat request
-        self.demanded: tuple[str, str] | None = None
         self._model, self._tools = model, tools
         self._messages: list[Message] = []
         self._answer: Message | None = None  # the assistant message that is not complete
@@ -77,9 +77,11 @@ class Conversation:
             self._add_reasoning(item)
         elif isinstance(item, HostedItem):
             assert isinstance(item.kind, str)
-            if item.kind in DEMANDED_ITEMS:
-                self.demanded = (path, DEMANDED_ITEMS[item.kind])
-            self.left_out.add(item.kind)
+            if item.kind != TRIGGER:
+                self.left_out.add(item.kind)
+        elif isinstance(item, CompactionItem):
+            if item.summary is not None:
+                self.add_user(BEFORE + item.summary)
         else:
             assert isinstance(item, ToolsItem), "its tools are read with the others"
 

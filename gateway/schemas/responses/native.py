@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from gateway.errors import UnsupportedParameter
 from gateway.schemas.native_request import AcceptedFields, NativeRequest
+from gateway.schemas.responses.compaction import COMPACTION, message_item, with_instruction
 from gateway.schemas.vendor_tools import NO_USES, VendorUses, any_run_by_vendor, tool_uses
 
 _encoder = msgspec.json.Encoder()
@@ -36,16 +37,27 @@ class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
     extra_tools: bool = False  # the input has an item with tools
     demanded: tuple[str, str] | None = None  # a param and a message: what only an upstream of the dialect can do
     chosen: str = ""  # the type of a hosted tool that `tool_choice` demands
+    compacted: str = ""  # the path of an earlier compaction by an upstream
+
+    @property
+    def is_demanding(self) -> bool:
+        """Whether not every upstream can serve it."""
+        return self.demanded is not None or bool(self.chosen or self.compacted)
 
     def check_served(self, accepted: AcceptedFields | None) -> None:
         """UnsupportedParameter for what is demanded and an upstream lacks; None: it does not have the dialect."""
         if accepted is None and self.demanded is not None:
             raise UnsupportedParameter(self.demanded[1], param=self.demanded[0])
+        if self.compacted and (accepted is None or COMPACTION not in accepted.tools):
+            text = f"Unsupported parameter: '{self.compacted}'. This model cannot read a compaction of another service."
+            raise UnsupportedParameter(text, param=self.compacted)
         if self.chosen and (accepted is None or self.chosen not in accepted.tools):
             text = f"Unsupported parameter: 'tool_choice'. This model does not have the tool '{self.chosen}'."
             raise UnsupportedParameter(text, param="tool_choice")
 
     def accepted_by(self, accepted: AcceptedFields) -> NativeRequest:
+        if self.compacts and COMPACTION not in accepted.tools:
+            return self._for_summary().accepted_by(accepted)
         left = super().accepted_by(accepted)
         lacking = self.hosted - accepted.tools
         if not lacking:
@@ -59,6 +71,19 @@ class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
         if self.extra_tools:
             fields["input"] = Raw(_encoder.encode([_with_item_tools(item, allowed) for item in _items(fields)]))
         return structs.replace(left, fields=fields, dropped=(*left.dropped, *dropped_tools(lacking)))
+
+    def _for_summary(self) -> ResponsesNative:
+        """The same as a request for a summary, for an upstream that has no compaction."""
+        fields = dict(self.fields)
+        given = bytes(fields["input"])
+        items = (
+            list(map(bytes, _items(fields))) if given.startswith(b"[") else [message_item(msgspec.json.decode(given))]
+        )
+        fields["input"] = with_instruction(items[:-1] if self.compacts == "item" else items)
+        fields.pop("text", None)
+        if "tools" in fields:
+            fields["tool_choice"] = Raw(b'"none"')
+        return structs.replace(self, fields=fields, compacts="")
 
     def vendor_uses(self, default: int) -> VendorUses:
         if not self.hosted:

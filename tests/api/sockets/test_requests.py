@@ -14,6 +14,7 @@ from gateway.accounts.key_record import CreatedKey
 from gateway.accounts.keys import Keys
 from gateway.ids import to_request_id
 from gateway.ledger import Ledger
+from gateway.schemas.responses.compaction import BEFORE
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client, settled
 from tests.api.endpoints.test_chat_stream import HELLO, chunk
@@ -274,3 +275,14 @@ async def test_text_in_frames_of_any_form_is_one_request(client: Client, upstrea
             await asyncio.sleep(0)
         assert types(await socket.answer())[-1] == "completed"
     assert upstream.seen[0].json["messages"][0]["content"] == "Grüße"
+
+
+async def test_compaction_stands_for_what_was_before_it(client: Client, upstream: FakeUpstream) -> None:
+    answers(upstream, 3)
+    async with opened(client) as socket:
+        first = (await socket.ask(input="One"))[-1]["response"]["id"]
+        compacted = (await socket.ask(previous_response_id=first, input=[{"type": "compaction_trigger"}]))[-1]
+        assert [item["type"] for item in compacted["response"]["output"]] == ["compaction"]
+        await socket.ask(previous_response_id=compacted["response"]["id"], input="Two")
+    sent = [message["content"] for message in upstream.seen[-1].json["messages"]]
+    assert sent == [BEFORE + "Hello", "Two"]
