@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from gateway.accounts.authenticator import KeyView
+from gateway.api.endpoints.codex_models import asks_for_codex, codex_models
 from gateway.api.handler import KeyedHandler
 from gateway.catalog import Catalog, Model, ModelRecord
 from gateway.errors import ModelNotFound
@@ -55,7 +56,10 @@ class ModelsHandler(_RecordHandler):
         elif "anthropic-version" in self.headers:
             self.send_json(_anthropic_list([record for record, _ in records]))
         else:
-            self.send_json({"object": "list", "data": await self.with_later_prices(records)})
+            document = {"object": "list", "data": await self.with_later_prices(records)}
+            if asks_for_codex(self.exchange.head.start_line.path):
+                document["models"] = codex_models(records)
+            self.send_json(document)
 
 
 class ModelHandler(_RecordHandler):
