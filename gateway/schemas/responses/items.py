@@ -14,19 +14,19 @@ import msgspec.inspect
 from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType
 
 from gateway.errors import UnsupportedParameter
-from gateway.schemas.chat_messages import MAX_PARTS, InputAudio, ItemId, Label
+from gateway.schemas.chat_messages import MAX_PARTS, CachedPart, InputAudio, ItemId, Label
 from gateway.schemas.schema_errors import first_error, invalid, parse_json
 
 # Parts -------------------------------------------------------------------------------------------------------------
 
 
-class InputText(Struct, tag="input_text", tag_field="type", gc=False):
+class InputText(CachedPart, tag="input_text", tag_field="type", gc=False):
     """A piece of text."""
 
     text: str
 
 
-class InputImage(Struct, tag="input_image", tag_field="type", gc=False):
+class InputImage(CachedPart, tag="input_image", tag_field="type", gc=False):
     """An image: an https URL, or the image itself as a base64 data URL."""
 
     image_url: str | None = None
@@ -34,7 +34,7 @@ class InputImage(Struct, tag="input_image", tag_field="type", gc=False):
     detail: Literal["auto", "low", "high", "original"] | None = None
 
 
-class InputFile(Struct, tag="input_file", tag_field="type", gc=False):
+class InputFile(CachedPart, tag="input_file", tag_field="type", gc=False):
     """A document as a data URL; there is no file store, and no address is fetched."""
 
     file_data: str | None = None
@@ -43,7 +43,7 @@ class InputFile(Struct, tag="input_file", tag_field="type", gc=False):
     file_url: str | None = None
 
 
-class AudioInput(Struct, tag="input_audio", tag_field="type", gc=False):
+class AudioInput(CachedPart, tag="input_audio", tag_field="type", gc=False):
     """Audio to listen to."""
 
     input_audio: InputAudio

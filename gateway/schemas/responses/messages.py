@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from gateway.errors import InvalidValue, MissingParameter, UnsupportedParameter
+from gateway.schemas.chat_messages import CachedPart
 from gateway.schemas.chat_rules import is_image_url
 from gateway.schemas.reasoning_state import read_state
 from gateway.schemas.responses.compaction import BEFORE, TRIGGER
@@ -38,6 +39,7 @@ from gateway.schemas.responses.tools import ToolSet
 from gateway.schemas.schema_errors import invalid
 
 Message = dict[str, Any]
+TEXT_ALONE = {"type", "text"}  # the members of a part that a string says as well
 _array = msgspec.json.Decoder(list[Raw])
 
 
@@ -113,7 +115,7 @@ class Conversation:
                 raise MissingParameter(f"Missing required parameter: '{path}.content[0]'.", param=f"{path}.content")
             media = item.role == "user"
             parts = [_part(part, f"{path}.content[{at}]", media=media) for at, part in enumerate(item.content)]
-            self._add_text(item.role, parts[0]["text"] if len(parts) == 1 and "text" in parts[0] else parts)
+            self._add_text(item.role, parts[0]["text"] if len(parts) == 1 and parts[0].keys() == TEXT_ALONE else parts)
 
     def _add_text(self, role: str, content: str | list[dict[str, Any]]) -> None:
         if role == "user":
@@ -155,7 +157,7 @@ class Conversation:
         if not isinstance(content, str):
             texts = [part for part in content if isinstance(part, InputText | OutputText)]
             others = [part for part in content if not isinstance(part, InputText | OutputText)]
-            content = [{"type": "text", "text": part.text} for part in texts]
+            content = [_part(part, path) for part in texts]
             if others:
                 self._media.append({"type": "text", "text": f"From the result of the call {item.call_id}:"})
                 self._media += [_part(part, f"{path}.output[{content_at(item, part)}]") for part in others]
@@ -208,7 +210,16 @@ def _answer_part(part: Part, path: str) -> dict[str, Any]:
 
 
 def _part(part: Part, path: str, *, media: bool = True) -> dict[str, Any]:
-    """A part of a message that is no answer."""
+    """A part of a message that is no answer, with its mark for the upstream's cache."""
+    written = _content(part, path, media=media)
+    mark = part.cache_breakpoint if isinstance(part, CachedPart) else None
+    if mark is not None:
+        ttl = {} if mark.ttl is None else {"ttl": mark.ttl}
+        written["prompt_cache_breakpoint"] = {"mode": mark.mode, **ttl}
+    return written
+
+
+def _content(part: Part, path: str, *, media: bool) -> dict[str, Any]:
     if isinstance(part, InputText | OutputText):
         return {"type": "text", "text": part.text}
     if isinstance(part, Refusal) or not media:
