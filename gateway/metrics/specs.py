@@ -103,6 +103,7 @@ METRICS = (
         "gateway_refused_settlements", "gauge", "Settlements in refused.jsonl, which the store refused", total="max"
     ),
     MetricSpec("gateway_in_flight", "gauge", "Requests in progress", ("endpoint",)),
+    MetricSpec("gateway_websockets", "gauge", "Open WebSockets of /v1"),
     MetricSpec("gateway_store_seconds", "histogram", "Round trips to Redis", (), STORE),
     MetricSpec("gateway_upstream_errors", "counter", "Failed attempts at a target", ("model", "provider", "code")),
     MetricSpec(

@@ -213,6 +213,7 @@ async def test_client_that_leaves_is_noticed_at_once(serve: Serve, leave: str) -
         assert await until(lambda: not served.server.connections)
 
 
+@pytest.mark.holds("operations/network.md#websocket-2")
 async def test_server_that_stops_closes_idle_sockets_and_waits_for_answers(serve: Serve) -> None:
     app = Switches()
     served = await serve(app, header_timeout=0.08)
@@ -259,6 +260,7 @@ async def test_many_small_frames_are_read_in_turns(serve: Serve) -> None:
         assert turns >= 20_000 / most
 
 
+@pytest.mark.holds("operations/network.md#websocket-2")
 async def test_idle_socket_makes_room_at_the_limit_of_connections(serve: Serve) -> None:
     app = Switches()
     served = await serve(app, max_connections=8)

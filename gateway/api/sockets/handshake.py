@@ -23,6 +23,8 @@ from gateway.inference.services import Services
 from gateway.schemas.chat_request import ChatRequest
 from gateway.uploads.budget import Budget
 
+OPEN = "gateway_websockets"
+
 
 class OpenSockets:
     """The open sockets of one worker, and the memory for their conversations."""
@@ -48,6 +50,7 @@ class OpenSockets:
             raise ConcurrencyLimited("Too many WebSockets from this address at the same time")
         self._accounts[account] = self._accounts.get(account, 0) + 1
         self._addresses[address] = self._addresses.get(address, 0) + 1
+        self._services.metrics.add(OPEN, (), 1)
 
     def remove(self, account: str, address: str) -> None:
         """A socket is closed."""
@@ -55,6 +58,7 @@ class OpenSockets:
             left = counts.pop(name) - 1
             if left:
                 counts[name] = left
+        self._services.metrics.add(OPEN, (), -1)
 
     def open(self, handler: KeyedHandler, answer: dict[str, str]) -> None:
         """Answer a handshake, and open its socket."""

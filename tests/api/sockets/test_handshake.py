@@ -30,6 +30,7 @@ def switch_off(gateway: Gateway) -> None:
     gateway.settings = structs.replace(gateway.settings, server=structs.replace(server, websocket=websocket))
 
 
+@pytest.mark.holds("operations/network.md#websocket-1")
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("bare", [False, True], ids=["whole", "without-upgrade"])
 async def test_switched_off_it_is_426_at_once(client: Client, gateway: Gateway, path: str, bare: bool) -> None:
@@ -106,6 +107,7 @@ async def test_sockets_are_bounded_per_account_and_address(
     async with AsyncExitStack() as stack:
         for _ in range(most):
             await stack.enter_async_context(opened(client))
+        assert gateway.metrics._gauges[("gateway_websockets", ())] == most
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await stack.enter_async_context(opened(client))
         assert refused.value.status == 429
@@ -118,3 +120,4 @@ async def test_sockets_are_bounded_per_account_and_address(
             return False
 
     assert await until(fits)
+    assert await until(lambda: not gateway.metrics._gauges[("gateway_websockets", ())])
