@@ -119,11 +119,15 @@ class WebSocket(asyncio.BufferedProtocol):
         return not self._ended
 
     def send(self, text: bytes) -> asyncio.Future[None]:
-        """Send a text message of valid UTF-8; await the future for back-pressure."""
+        """Send a text message of valid UTF-8; await the future for back-pressure. Nothing happens if it is closed."""
+        if self._ended:
+            return self._writer.done
         return self._writer.send(bytes(self._wire.send(TextMessage(data=text.decode("utf-8", "replace")))))
 
     def ping(self) -> None:
         """Send a ping."""
+        if self._ended:
+            return
         self._pinged = self._server.state.now
         self._writer.push(bytes(self._wire.send(Ping())))
 

@@ -184,17 +184,19 @@ async def test_call_of_a_tool_is_answered_with_its_result_alone(client: Client, 
 
 
 async def test_client_that_leaves_during_an_answer_closes_its_upstream(
-    client: Client, upstream: FakeUpstream, accounts: Accounts
+    client: Client, upstream: FakeUpstream, accounts: Accounts, ledger: Ledger
 ) -> None:
     upstream.enqueue(Reply.stream([*HELLO[:2], *[chunk({"content": "x"})] * 1000], interval=0.01))
     async with opened(client) as socket:
         await socket.send()
+        id = to_request_id((await socket.event())["response"]["id"])
         while (await socket.event())["type"] != "response.output_text.delta":
             pass
     seen = await upstream.wait_ended(0)
     assert seen.outcome == "left"
-    account = await settled(accounts)
-    assert 0 < TEN - account.balance < TEN
+    line = await until(lambda: last_line(ledger, "acme", id))
+    assert line.meta["outcome"] == "client_closed"
+    assert 0 < -line.amount == TEN - (await settled(accounts)).balance
 
 
 async def test_large_request_is_answered(client: Client, upstream: FakeUpstream) -> None:
