@@ -15,10 +15,14 @@ from gateway.api.endpoints.chat import ChatEndpoint
 from gateway.api.endpoints.embeddings import EmbeddingsEndpoint
 from gateway.api.endpoints.gemini import GeminiEmbeddingsEndpoint, GeminiEndpoint, GeminiTokensEndpoint
 from gateway.api.endpoints.images import ImagesEndpoint
-from gateway.api.endpoints.input_tokens import InputTokensEndpoint
 from gateway.api.endpoints.messages import CountTokensEndpoint, MessagesEndpoint
 from gateway.api.endpoints.models import ModelHandler, ModelsHandler
-from gateway.api.endpoints.responses import Responses, ResponsesEndpoint, ResponsesErrors, StoredResponseHandler
+from gateway.api.endpoints.responses import (
+    ResponsesEndpoint,
+    ResponsesErrors,
+    ResponsesTokensEndpoint,
+    StoredResponseHandler,
+)
 from gateway.api.endpoints.speech import SpeechEndpoint
 from gateway.api.endpoints.transcriptions import LARGE_FIELDS, TranscriptionsEndpoint
 from gateway.api.endpoints.usage import UsageHandler
@@ -61,9 +65,7 @@ PATHS: Mapping[str, HandlerRoute] = {
     "/v1/chat/completions": HandlerRoute(InferenceHandler, ChatEndpoint()),
     "/v1/messages": HandlerRoute(InferenceHandler, MessagesEndpoint(), errors=MESSAGES_ERRORS),
     "/v1/responses": HandlerRoute(InferenceHandler, _RESPONSES, errors=_RESPONSES_ERRORS, has_socket=True),
-    "/v1/responses/input_tokens": HandlerRoute(
-        InferenceHandler, InputTokensEndpoint(Responses()), errors=_RESPONSES_ERRORS
-    ),
+    "/v1/responses/input_tokens": HandlerRoute(InferenceHandler, ResponsesTokensEndpoint(), errors=_RESPONSES_ERRORS),
     "/v1/responses/compact": HandlerRoute(InferenceHandler, ResponsesEndpoint(compacts=True), errors=_RESPONSES_ERRORS),
     "/v1/messages/count_tokens": HandlerRoute(InferenceHandler, CountTokensEndpoint(), errors=MESSAGES_ERRORS),
     "/v1/embeddings": HandlerRoute(InferenceHandler, EmbeddingsEndpoint()),

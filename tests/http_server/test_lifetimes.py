@@ -7,7 +7,7 @@ import gc
 import socket
 import time
 import tracemalloc
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tornado.iostream import StreamClosedError
@@ -45,7 +45,7 @@ class Waits(RequestHandler):
 
 def busy_connections(server: HTTPServer) -> int:
     """The number of open connections that are not idle."""
-    return sum(connection.idle_since is None for connection in server._connections)
+    return sum(cast(Connection, connection).idle_since is None for connection in server._connections)
 
 
 def fin(client: Any) -> None:

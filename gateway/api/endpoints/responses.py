@@ -9,6 +9,7 @@ from typing import cast
 from msgspec import structs
 
 from gateway.api.endpoints.chat import ChatEndpoint
+from gateway.api.endpoints.input_tokens import InputTokensEndpoint
 from gateway.api.handler import KeyedHandler
 from gateway.catalog import Model
 from gateway.encoders.answer_encoder import AnswerEncoder, CountAnswer
@@ -104,6 +105,20 @@ class ResponsesEndpoint(ChatEndpoint):
 
     def continuation(self, call: Call, opened: Opened[ChatChunk], services: Services) -> Continuation | None:
         return None if call.request.native.compacts else super().continuation(call, opened, services)
+
+
+class ResponsesTokensEndpoint(InputTokensEndpoint):
+    """`POST /v1/responses/input_tokens`; summaries count as the texts that they are."""
+
+    decodes_for_account = True
+
+    def __init__(self) -> None:
+        super().__init__(Responses())
+
+    def decode_for(self, account: str, body: bytes | Examined, services: Services) -> ChatRequest:
+        request = decode_responses_request(body, partial(services.sealed_text.open, account=account))
+        request.stream = None
+        return request
 
 
 class Summaries(Responses):

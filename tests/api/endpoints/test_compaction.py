@@ -269,6 +269,13 @@ async def test_upstream_with_responses_alone_is_asked_for_a_summary(
     assert TRIGGER not in upstream.seen[1].json["input"]
 
 
+async def test_tokens_of_the_summary_are_estimated(client: Client, upstream: FakeUpstream) -> None:
+    upstream.enqueue(whole("word " * 1000))
+    _, body = await ask(client)
+    status, counted = await ask(client, f"{PATH}/input_tokens", input=[body["output"][0]])
+    assert status == 200 and counted["input_tokens"] > 500
+
+
 async def test_trigger_must_be_the_last_item(client: Client, upstream: FakeUpstream) -> None:
     status, body = await ask(client, input=[TRIGGER, *TURNS])
     assert (status, body["error"]["param"]) == (400, "input[0].type")
