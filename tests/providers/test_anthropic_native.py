@@ -270,6 +270,7 @@ COMPACTION = {"type": "compaction", "content": "What was before."}
 EDITS = {"edits": [{"type": "compact_20260112"}]}
 
 
+@pytest.mark.no_standard  # its blocks are in the SDK's beta classes only
 @pytest.mark.parametrize(
     ("field", "value", "flag"),
     [("context_management", EDITS, "compact-2026-01-12"), ("compaction", {"type": "auto"}, "compact-2026-09-04")],

@@ -53,6 +53,19 @@ async def messages(client: Client, upstream: FakeUpstream, *chunks: Any, model: 
     return events_of(text)
 
 
+#: The message with which a stream of Anthropic's begins.
+BEGUN = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "claude",
+    "content": [],
+    "stop_reason": None,
+    "stop_sequence": None,
+    "usage": {"input_tokens": 10, "output_tokens": 1},
+}
+
+
 def tool(name: str) -> dict[str, Any]:
     return {"name": name, "input_schema": {"type": "object"}}
 
@@ -70,7 +83,7 @@ async def test_cache_tokens_in_the_last_usage_alone_are_charged(
     last = {"input_tokens": 10, "cache_creation_input_tokens": 300, "cache_read_input_tokens": 600, "output_tokens": 5}
     upstream.enqueue(
         streamed(
-            event("message_start", message={"role": "assistant", "content": [], "usage": {"input_tokens": 10}}),
+            event("message_start", message=BEGUN),
             event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
             event("content_block_delta", index=0, delta={"type": "text_delta", "text": "Hi"}),
             event("content_block_stop", index=0),

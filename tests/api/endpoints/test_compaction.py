@@ -208,7 +208,7 @@ async def test_upstream_with_compaction_gets_the_trigger_as_it_is(
     upstream.enqueue(
         Reply.stream(
             [
-                {"type": "response.created", "sequence_number": 0, "response": {"status": "in_progress"}},
+                {"type": "response.created", "sequence_number": 0, "response": {"status": "in_progress", "output": []}},
                 {"type": "response.output_item.added", "sequence_number": 1, "output_index": 0, "item": FOREIGN},
                 {"type": "response.output_item.done", "sequence_number": 2, "output_index": 0, "item": FOREIGN},
                 {"type": "response.completed", "sequence_number": 3, "response": last},
@@ -257,7 +257,7 @@ async def test_upstream_with_responses_alone_is_asked_for_a_summary(
     upstream.enqueue(
         Reply.stream(
             [
-                {"type": "response.created", "sequence_number": 0, "response": {"status": "in_progress"}},
+                {"type": "response.created", "sequence_number": 0, "response": {"status": "in_progress", "output": []}},
                 {"type": "response.output_text.delta", "sequence_number": 1, "item_id": "msg_1", "delta": "Hello"},
                 {"type": "response.completed", "sequence_number": 2, "response": answer},
             ],
