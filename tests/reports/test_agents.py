@@ -54,7 +54,7 @@ async def messages(client: Client, upstream: FakeUpstream, *chunks: Any, model: 
 
 
 #: The message with which a stream of Anthropic's begins.
-BEGUN = {
+BEGUN: dict[str, Any] = {
     "id": "msg_1",
     "type": "message",
     "role": "assistant",
