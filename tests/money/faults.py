@@ -175,7 +175,7 @@ FAULTS: dict[str, tuple[Plant, set[str]]] = {
     ),
     "admits without money": (
         lua("admit", "if both >= hold and most >= hold then return hold end", "if true then return hold end"),
-        {promises.SOLVENT, promises.BUDGETS},
+        {promises.SOLVENT, promises.BUDGETS, promises.SESSIONS, promises.CAPS},
     ),
     "charges no more than the hold": (
         lua("settle", "local most = hold + room_beyond(", "local most = hold + 0 * room_beyond("),
