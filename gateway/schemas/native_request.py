@@ -14,6 +14,7 @@ from msgspec import Raw, Struct, structs
 
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion
 from gateway.schemas.vendor_tools import NO_USES, VendorUses
+from gateway.sse import CR, LF
 
 RESPONSES, MESSAGES, GEMINI = "responses", "messages", "gemini"  # dialects beside chat
 
@@ -60,8 +61,12 @@ class NativeRequest(Struct, frozen=True):
 class NativeChunk(ChatChunk, kw_only=True):
     """A chunk, and the event of the upstream that it was read from."""
 
-    event: bytes  # JSON, as it came
+    event: bytes  # JSON, as it came, but in one line, as the client's event is written
     name: str  # of the event; "" where the dialect has no names
+
+    def __post_init__(self) -> None:
+        if LF in self.event or CR in self.event:  # between its values: a text in JSON holds none
+            self.event = self.event.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 class NativeCompletion(ChatCompletion, kw_only=True):

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw
 
 from gateway import (
     Answer,
@@ -37,7 +37,9 @@ from gateway.plugins.upstream_errors import error_of_document
 from .._shared.documents import UNREADABLE, decoded, raise_error_event
 from .._shared.text_events import TextEvents
 from .._shared.whole_events import Document, PlacedText, WholeEvents
+from .responses_members import EventMembers, complete_response, is_bare
 from .responses_texts import TEXT, NumberedTemplate, read_text
+from .responses_wire import WireEvent, WireItem, WireResponse, WireState
 
 _TRUE, _FALSE = Raw(b"true"), Raw(b"false")
 _PLAIN_STREAM = Raw(b'{"include_obfuscation":false}')
@@ -62,59 +64,6 @@ FINISHED = frozenset({"response.completed", "response.incomplete"})
 FAILED = frozenset({"response.failed", "response.cancelled", "error"})
 SEARCHES = "web_search_call"
 PLACE = ("type", "item_id", "output_index", "content_index", "summary_index")  # of a text that events go on with
-
-
-class WirePart(Struct):
-    """A part of a message or of reasoning."""
-
-    type: str = ""
-    text: str = ""
-    refusal: str = ""
-
-
-class WireItem(Struct):
-    """An item of an answer."""
-
-    type: str = ""
-    id: str | None = None
-    call_id: str = ""
-    name: str = ""
-    arguments: Any = None
-    input: Any = None
-    content: list[WirePart] | None = None
-    summary: list[WirePart] | None = None
-
-
-class WireDetails(Struct):
-    """Why an answer is incomplete."""
-
-    reason: str = ""
-
-
-class WireResponse(Struct):
-    """A response."""
-
-    status: str = ""
-    output: list[WireItem] = []
-    error: Any = None
-    incomplete_details: WireDetails | None = None
-    usage: Raw | UnsetType = UNSET
-    service_tier: str | None = None
-
-
-class WireEvent(Struct):
-    """An event of a stream."""
-
-    type: str = ""
-    delta: Any = None
-    output_index: int = 0
-    item: WireItem | None = None
-
-
-class WireState(Struct):
-    """An event with a response."""
-
-    response: WireResponse
 
 
 #: Fields of a request that the path of compactions does not take.
@@ -190,10 +139,11 @@ async def read_responses(answer: Answer, hidden: Sequence[str], lane: TextLane) 
 class EventReader:
     """Reads the events of one stream."""
 
-    __slots__ = ("_hidden", "_whole")
+    __slots__ = ("_hidden", "_members", "_whole")
 
     def __init__(self, hidden: Sequence[str]) -> None:
         self._hidden = hidden
+        self._members = EventMembers()
         self._whole: WholeEvents | None = None  # while a high surrogate waits for its low surrogate
 
     def read(self, event: Event) -> list[NativeChunk]:
@@ -204,12 +154,19 @@ class EventReader:
             except UNREADABLE:
                 pass
             else:
-                return [read_event(event, wire, self._hidden)]
+                return [self._chunk(event, wire)]
         self._whole = whole = self._whole or WholeEvents(_texts_of, _alone)
-        found = [read_event(one, _decoded(one), self._hidden) for one in whole.read(event)]
+        found = [self._chunk(one, _decoded(one)) for one in whole.read(event)]
         if not whole.are_waiting:
             self._whole = None
         return found
+
+    def _chunk(self, event: Event, wire: WireEvent) -> NativeChunk:
+        completed = self._members.complete(event.data, wire)
+        if completed is not event.data:
+            event = Event(completed, event.name)
+            wire = _decoded(event)
+        return read_event(event, wire, self._hidden)
 
 
 def _decoded(event: Event) -> WireEvent:
@@ -240,10 +197,10 @@ def read_event(event: Event, wire: WireEvent, hidden: Sequence[str]) -> NativeCh
         setattr(delta, TEXTS[name], _text(wire.delta))
         return _content(data, name, delta)
     if name in ARGUMENTS:
-        call = ToolCallDelta(wire.output_index, function=FunctionCall(arguments=_text(wire.delta)))
+        call = ToolCallDelta(wire.output_index or 0, function=FunctionCall(arguments=_text(wire.delta)))
         return _content(data, name, Delta(tool_calls=[call]))
     if name == "response.output_item.added" and wire.item is not None and wire.item.call_id:
-        call = ToolCallDelta(wire.output_index, wire.item.call_id, "function", FunctionCall(name=wire.item.name))
+        call = ToolCallDelta(wire.output_index or 0, wire.item.call_id, "function", FunctionCall(name=wire.item.name))
         return _content(data, name, Delta(tool_calls=[call]))
     if name in FINISHED:
         return _last(data, name, hidden)
@@ -263,6 +220,10 @@ def _text(delta: Any) -> str:
 def _last(data: bytes, name: str, hidden: Sequence[str]) -> NativeChunk:
     response = decoded(_state_decoder, data).response
     _check(response, hidden)
+    if is_bare(response.output):
+        fields = _table.decode(data)
+        fields["response"] = Raw(complete_response(fields["response"], response.output))
+        data = _encode(fields)
     return NativeChunk(
         event=data,
         name=name,
@@ -290,7 +251,7 @@ def read_response(body: bytes, hidden: Sequence[str]) -> NativeCompletion:
         raise UpstreamInvalidResponse(detail=f"a response with the status {response.status!r}"[:300])
     choice = Choice(message=_message(response.output), finish_reason=_reason(response))
     return NativeCompletion(
-        document=body,
+        document=complete_response(body, response.output) if is_bare(response.output) else body,
         choices=[choice],
         usage=read_usage(response),
         service_tier=response.service_tier or UNSET,

@@ -52,7 +52,7 @@ FIXED: Mapping[str, bytes] = {
 NULLS: Mapping[str, bytes] = dict.fromkeys(("completed_at", "error", "incomplete_details", "usage"), b"null")
 DEFAULT_TIER = b'"default"'
 #: Members of each response that an upstream may leave out, as llama.cpp does.
-REQUIRED = frozenset({"object", "created_at", "service_tier", *NULLS, *ECHOED, *FIXED})
+REQUIRED = frozenset({"object", "created_at", "output", "service_tier", *NULLS, *ECHOED, *FIXED})
 #: Those of them that may not be null.
 NUMBERS = frozenset({"temperature", "top_p", "top_logprobs", "frequency_penalty", "presence_penalty"})
 IS_FUNCTION = Raw(b'"function"')
@@ -93,7 +93,8 @@ class ResponseDocument:
         """An upstream's response with the members that each response has, where the upstream left some out."""
         if response.keys() >= REQUIRED and not any(response[name] == NULL for name in NUMBERS):
             return response
-        known = {"object": b'"response"', "created_at": b"%d" % self._form.created, "service_tier": DEFAULT_TIER}
+        known = {"object": b'"response"', "created_at": b"%d" % self._form.created, "output": b"[]"}
+        known |= {"service_tier": DEFAULT_TIER}
         known |= {**NULLS, **FIXED, **_echoed(self._fields)}
         sent = {name: raw for name, raw in response.items() if raw != NULL or name not in NUMBERS}
         return {name: Raw(value) for name, value in known.items()} | sent

@@ -16,7 +16,6 @@ from gateway.errors import UpstreamInvalidResponse
 from gateway.schemas.answer_surrogates import decode_whole
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.native_request import NativeChunk
-from gateway.sse import LF
 
 TEXT = "response.output_text.delta"
 ENDS = frozenset({"response.completed", "response.incomplete"})
@@ -47,7 +46,7 @@ class NativeEvents:
         if name not in OF_NO_ITEM:
             self.passed.note(name, data)
         if name in STATES:
-            data = self._with_response(data, None)
+            data = self._with_response(data)
         return self._numbered(name, data)
 
     def text_place(self, chunk: NativeChunk) -> bytes | None:
@@ -62,22 +61,27 @@ class NativeEvents:
     def close(self, usage: CompletionUsage) -> bytes:
         """The frame of the event that ends the answer."""
         assert self.last is not None, "a finish came with it"
-        return self._numbered(self.last.name, self._with_response(self.last.event, usage))
+        response = self._our_response(_fields(self.last.event), usage)
+        # llama.cpp has its timings beside the response.
+        return self._events.frame(self.last.name, b'"response":%b' % response)
 
     def _numbered(self, name: str, data: bytes) -> bytes:
         """The event with its number, which is nearly always the upstream's."""
         number = self._events.number
         mark = _NUMBER % number
         at = data.find(mark)
-        if at < 0 or data[at + len(mark) : at + len(mark) + 1] not in (b",", b"}") or LF in data:
+        if at < 0 or data[at + len(mark) : at + len(mark) + 1] not in (b",", b"}"):
             data = _encode({**_fields(data), "sequence_number": number})
         self._events.number = number + 1
         return b"event: %b\ndata: %b\n\n" % (name.encode(), data)
 
-    def _with_response(self, data: bytes, usage: CompletionUsage | None) -> bytes:
+    def _with_response(self, data: bytes) -> bytes:
         fields = _fields(data)
-        fields["response"] = Raw(with_our_values(fields.get("response", Raw(b"{}")), self._document, usage))
+        fields["response"] = Raw(self._our_response(fields, None))
         return _encode(fields)
+
+    def _our_response(self, fields: dict[str, Raw], usage: CompletionUsage | None) -> bytes:
+        return with_our_values(fields.get("response", Raw(b"{}")), self._document, usage)
 
 
 def with_our_values(response: Raw | bytes, document: ResponseDocument, usage: CompletionUsage | None) -> bytes:
