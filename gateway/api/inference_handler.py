@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Protocol
 
 from gateway.api.handler import KeyedHandler
 from gateway.api.json_body import JsonBody
@@ -18,9 +18,23 @@ from gateway.http_client.forwarded_headers import bind
 from gateway.http_server.client_address import MAX_READ
 from gateway.http_server.exchange import Exchange
 from gateway.inference.call_stages import CallRequest
-from gateway.inference.endpoint import Endpoint
-from gateway.inference.pipeline import Pipeline
+from gateway.inference.endpoint import Body, Endpoint
 from gateway.inference.services import Services
+
+
+class RunsCalls(Protocol):
+    """`Pipeline`, or what stands for it."""
+
+    async def run(
+        self,
+        asked: CallRequest,
+        endpoint: Endpoint[Any],
+        body: Body,
+        *,
+        path: str,
+        idempotency_key: str | None,
+        tags: str | None = None,
+    ) -> None: ...
 
 
 class InferenceHandler(KeyedHandler):
@@ -32,7 +46,7 @@ class InferenceHandler(KeyedHandler):
         exchange: Exchange,
         *,
         path: str,
-        pipeline: Pipeline,
+        pipeline: RunsCalls,
         endpoint: Endpoint[Any],
         body: JsonBody | MultipartBody,
     ) -> None:

@@ -16,7 +16,6 @@ from gateway.billing.delivered import Delivered
 from gateway.billing.quote import Quote
 from gateway.billing.usage import Usage
 from gateway.catalog import Model
-from gateway.config.settings import Settings
 from gateway.errors import GatewayError, InternalError, InvalidValue
 from gateway.inference.call import Call
 from gateway.inference.services import Services
@@ -103,7 +102,6 @@ class Endpoint(ABC, Generic[R]):
     prompt_param: str = "messages"  # the `param` of errors about the prompt
     filter_code: ClassVar[str] = "content_filter"  # the error code when the upstream's filter refused the prompt
     names_model: ClassVar[bool] = False  # the answer has a field `model`
-    decodes_for_account: ClassVar[bool] = False  # `decode_for` is called in place of `decode`
 
     def for_path(self, argument: str, query: str = "") -> Endpoint[R]:
         """The endpoint of a path that has a part of the request: the model, for example. `argument`: that part."""
@@ -112,12 +110,10 @@ class Endpoint(ABC, Generic[R]):
     # Before the call -------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def decode(self, body: Any, settings: Settings) -> R:
-        """The validated request; raises BadRequest or its subclasses only."""
-
-    def decode_for(self, account: str, body: Any, services: Services) -> R:
-        """The request of an account, of which it may hold what the gateway has sealed; raises as `decode` does."""
-        return self.decode(body, services.settings)
+    def decode(self, body: Any, account: str, services: Services) -> R:
+        """The validated request of an account, which may hold what the gateway sealed for it; raises BadRequest or its
+        subclasses only.
+        """
 
     def wants_stream(self, request: R) -> bool:
         """Whether the answer is a stream."""

@@ -18,7 +18,6 @@ from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import PromptEstimate, chat_prompt, with_safety
 from gateway.billing.usage import Usage, is_possible, tokens_of
 from gateway.catalog import Model
-from gateway.config.settings import Settings
 from gateway.encoders.answer_encoder import AnswerEncoder
 from gateway.encoders.chat_completion import delivered_of
 from gateway.encoders.chat_form import AnswerForm
@@ -65,7 +64,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
 
     # Before the call -------------------------------------------------------------------------------------------------
 
-    def decode(self, body: bytes | Examined, settings: Settings) -> ChatRequest:
+    def decode(self, body: bytes | Examined, account: str, services: Services) -> ChatRequest:
         return self.dialect.decode(body)
 
     def wants_stream(self, request: ChatRequest) -> bool:

@@ -10,7 +10,6 @@ from gateway.billing.token_estimate import embedding_tokens, with_safety
 from gateway.billing.usage import Usage, is_possible
 from gateway.billing.usage_bounds import NOTHING, Bounds, bound_usage
 from gateway.catalog import Model
-from gateway.config.settings import Settings
 from gateway.encoders.embeddings import validate, write_list
 from gateway.errors import ContextLengthExceeded, UnsupportedValue
 from gateway.http_server.reply import JSON
@@ -33,7 +32,7 @@ class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
     prompt_param = "input"
     names_model = True
 
-    def decode(self, body: bytes | Examined, settings: Settings) -> EmbeddingRequest:
+    def decode(self, body: bytes | Examined, account: str, services: Services) -> EmbeddingRequest:
         return decode_embedding_request(body)
 
     def quote(

@@ -12,7 +12,6 @@ from gateway.api.endpoints.chat_output_limit import with_limit
 from gateway.api.endpoints.embeddings import EmbeddingsEndpoint
 from gateway.api.endpoints.input_tokens import InputTokensEndpoint
 from gateway.catalog import Model
-from gateway.config.settings import Settings
 from gateway.encoders.answer_encoder import AnswerEncoder, CountAnswer
 from gateway.encoders.chat_form import AnswerForm
 from gateway.encoders.embeddings import write_values
@@ -120,7 +119,7 @@ class GeminiEmbeddingsEndpoint(EmbeddingsEndpoint):
     def for_path(self, argument: str, query: str = "") -> Endpoint[EmbeddingRequest]:
         return GeminiEmbeddingsEndpoint(argument, batch=self._batch)
 
-    def decode(self, body: bytes | Examined, settings: Settings) -> EmbeddingRequest:
+    def decode(self, body: bytes | Examined, account: str, services: Services) -> EmbeddingRequest:
         return decode_embed_content(body, self._model, batch=self._batch)
 
     async def write(self, answer: EmbeddingAnswer, call: Call, *, tokens: int) -> bytes:

@@ -13,7 +13,6 @@ from gateway.billing.token_estimate import PREVIEW, made_image_tokens, with_safe
 from gateway.billing.usage import ImageCount, Usage, possible_usage, text_units, tokens_of
 from gateway.billing.usage_bounds import NOTHING, Bounds, bound_usage
 from gateway.catalog import Model
-from gateway.config.settings import Settings
 from gateway.encoders.images import (
     ImageStreamEncoder,
     count_images,
@@ -49,8 +48,8 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
 
     # Before the call -------------------------------------------------------------------------------------------------
 
-    def decode(self, body: bytes | Examined, settings: Settings) -> ImageRequest:
-        return decode_image_request(body, default_model=settings.server.limits.default_image_model)
+    def decode(self, body: bytes | Examined, account: str, services: Services) -> ImageRequest:
+        return decode_image_request(body, default_model=services.settings.server.limits.default_image_model)
 
     def wants_stream(self, request: ImageRequest) -> bool:
         return bool(request.stream)

@@ -18,7 +18,6 @@ from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import chat_prompt
 from gateway.billing.usage import Usage
 from gateway.catalog import Model
-from gateway.config.settings import Settings
 from gateway.http_server.reply import JSON
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint
@@ -43,7 +42,7 @@ class InputTokensEndpoint(Endpoint[ChatRequest]):
         self.dialect = dialect
         self.name, self.prompt_param = f"{dialect.name}_tokens", dialect.prompt_param
 
-    def decode(self, body: bytes | Examined, settings: Settings) -> ChatRequest:
+    def decode(self, body: bytes | Examined, account: str, services: Services) -> ChatRequest:
         request = self.dialect.decode(body)
         request.stream = None
         return request

@@ -62,15 +62,13 @@ class Responses:
 class ResponsesEndpoint(ChatEndpoint):
     """Chat and reasoning models in this dialect; `compacts`: the path of compactions."""
 
-    decodes_for_account = True
-
     def __init__(self, *, compacts: bool = False) -> None:
         super().__init__(Responses())
         self._compacts = compacts
         if compacts:
             self.name = f"{RESPONSES}_compact"
 
-    def decode_for(self, account: str, body: bytes | Examined, services: Services) -> ChatRequest:
+    def decode(self, body: bytes | Examined, account: str, services: Services) -> ChatRequest:
         request = decode_responses_request(
             body, partial(services.sealed_text.open, account=account), compacts=self._compacts
         )
@@ -110,12 +108,10 @@ class ResponsesEndpoint(ChatEndpoint):
 class ResponsesTokensEndpoint(InputTokensEndpoint):
     """`POST /v1/responses/input_tokens`; summaries count as the texts that they are."""
 
-    decodes_for_account = True
-
     def __init__(self) -> None:
         super().__init__(Responses())
 
-    def decode_for(self, account: str, body: bytes | Examined, services: Services) -> ChatRequest:
+    def decode(self, body: bytes | Examined, account: str, services: Services) -> ChatRequest:
         request = decode_responses_request(body, partial(services.sealed_text.open, account=account))
         request.stream = None
         return request

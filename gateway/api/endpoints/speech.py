@@ -14,7 +14,6 @@ from gateway.billing.token_estimate import speech_seconds, with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.billing.usage_bounds import NOTHING, Bounds, bound_usage
 from gateway.catalog import Model
-from gateway.config.settings import Settings
 from gateway.encoders.speech import SpeechEventEncoder, SpeechStreamEncoder, done_event, given_format
 from gateway.errors import UnsupportedValue
 from gateway.inference.call import Call
@@ -52,7 +51,7 @@ class SpeechEndpoint(Endpoint[SpeechRequest]):
 
     # Before the call -------------------------------------------------------------------------------------------------
 
-    def decode(self, body: bytes | Examined, settings: Settings) -> SpeechRequest:
+    def decode(self, body: bytes | Examined, account: str, services: Services) -> SpeechRequest:
         return decode_speech_request(body)
 
     def wants_stream(self, request: SpeechRequest) -> bool:

@@ -17,7 +17,6 @@ from gateway.billing.token_estimate import with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.billing.usage_bounds import Bounds, bound_usage
 from gateway.catalog import Model
-from gateway.config.settings import Settings
 from gateway.encoders.transcript_formats import done_frame, is_possible, typed_transcript, write_transcript
 from gateway.encoders.transcripts import TranscriptStreamEncoder
 from gateway.errors import InvalidValue, UnsupportedValue, UpstreamRejected
@@ -65,7 +64,7 @@ class TranscriptionsEndpoint(Endpoint[TranscriptionRequest]):
 
     # Before the call -------------------------------------------------------------------------------------------------
 
-    def decode(self, body: UploadedForm, settings: Settings) -> TranscriptionRequest:
+    def decode(self, body: UploadedForm, account: str, services: Services) -> TranscriptionRequest:
         return decode_transcription_request(body.form.texts, body.upload)
 
     def wants_stream(self, request: TranscriptionRequest) -> bool:

@@ -9,19 +9,23 @@ from gateway.encoders.chat_form import AnswerForm
 from gateway.encoders.responses.document import ResponseDocument
 from gateway.encoders.responses.events import Events
 from gateway.ids import Ids
+from gateway.inference.call_decode import decode_call, quote_large
 from gateway.inference.call_hold import check_permission
 from gateway.inference.call_quote import quote_call
 from gateway.inference.call_stages import CallRequest
 from gateway.inference.endpoint import Body, Endpoint
-from gateway.inference.pipeline import Pipeline
+from gateway.inference.services import Services
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import CompletionUsage
 
 
-class Preparation(Pipeline):
+class Preparation:
     """The stages of a call up to its hold: no upstream gets the request, and nothing is held or charged."""
 
-    __slots__ = ()
+    __slots__ = ("_services",)
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     async def run(
         self,
@@ -33,14 +37,16 @@ class Preparation(Pipeline):
         idempotency_key: str | None,
         tags: str | None = None,
     ) -> None:
+        """Answer one request, as `Pipeline.run` does."""
+        services = self._services
         try:
             if body.is_large:
-                await self._quote_large(asked, endpoint, body, path=path, idempotency_key=idempotency_key)
+                await quote_large(asked, endpoint, services, body, path=path, idempotency_key=idempotency_key)
             else:
-                self._decode(asked, endpoint, body, path=path, idempotency_key=idempotency_key)
-                quote_call(asked, endpoint, self._services)
+                decode_call(asked, endpoint, services, body, path=path, idempotency_key=idempotency_key)
+                quote_call(asked, endpoint, services)
         finally:
-            await check_permission(asked, self._services)  # its error replaces that of the request
+            await check_permission(asked, services)  # its error replaces that of the request
         assert asked.model is not None, "it has a quote"
         asked.reply.begin(200, _empty_response(asked.request_id, asked.content, asked.model.name))
         asked.reply.exchange.finish()

@@ -34,7 +34,7 @@ def held(served: Model, *parts: dict[str, Any]) -> int:
     """Image tokens of a request with these parts."""
     endpoint = ChatEndpoint()
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": list(parts)}]}).encode()
-    request = endpoint.decode(body, None)  # type: ignore[arg-type]  # chat does not look at the settings
+    request = endpoint.decode(body, "acme", None)  # type: ignore[arg-type]  # chat does not look at the settings
     return endpoint.quote(request, served, len(body)).prompt.in_image
 
 
@@ -139,6 +139,6 @@ def test_video_or_file_that_gemini_fetches_counts_a_quarter_of_its_window(name: 
 def test_sound_for_gemini_counts_32_tokens_a_second() -> None:
     endpoint = ChatEndpoint()
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": [sound(wav(6))]}]}).encode()
-    request = endpoint.decode(body, None)  # type: ignore[arg-type]  # chat does not look at the settings
+    request = endpoint.decode(body, "acme", None)  # type: ignore[arg-type]  # chat does not look at the settings
     prompt = endpoint.quote(request, model(model="gemini-2.5-flash"), len(body)).prompt
     assert prompt.in_audio == pytest.approx(6 * 32, abs=2)
