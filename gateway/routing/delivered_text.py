@@ -1,7 +1,7 @@
 """The text that a stream has delivered, in case another target must go on with it.
 
-`note` is called for each chunk. The text fast path extends `texts` itself, and calls `put_together` when there are
-many. Sharp edge: texts are only counted then, so the limit holds roughly.
+`note` is called for each chunk but those of the text fast path, which extends `fast` itself. Sharp edge: texts are put
+together by `note` alone, so the fast path lets a chunk pass it now and then, and the limit holds roughly.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ MANY = 512  # texts that are then put together
 class DeliveredText:
     """What was delivered of one answer."""
 
-    __slots__ = ("ended", "has_more", "has_reasoning", "texts")
+    __slots__ = ("ended", "fast", "fast_chunks", "has_more", "has_reasoning", "texts")
 
     def __init__(self) -> None:
         self.texts: list[str] = []
+        self.fast: list[str] = []  # those of the fast path since the last chunk beside it
+        self.fast_chunks = 0  # before those
         self.has_reasoning = False
         self.has_more = False  # than one text that can be compared: a tool call, a second choice, too much text
         self.ended = False  # a finish has come
 
     def note(self, chunk: ChatChunk) -> None:
         """A chunk that will be delivered."""
+        self.take_fast()
         for part in chunk.choices:
             delta = part.delta
             if part.finish_reason is not None:
@@ -45,6 +48,13 @@ class DeliveredText:
         if index or any(value is not UNSET and value is not None and value not in EMPTY for value in parts):
             self.has_more = True
 
+    def take_fast(self) -> int:
+        """Move the texts of the fast path to the others; returns how many chunks it has delivered."""
+        self.texts += self.fast
+        self.fast_chunks += len(self.fast)
+        self.fast.clear()
+        return self.fast_chunks
+
     def put_together(self) -> None:
         """Make one text of many; nothing is kept of too long a text."""
         text = "".join(self.texts)
@@ -55,6 +65,7 @@ class DeliveredText:
     @property
     def text(self) -> str:
         """The text that the caller has; empty if it cannot be joined with anything."""
+        self.take_fast()
         text = "".join(self.texts)
         if self.has_more or len(text) > MAX_TEXT:
             return ""

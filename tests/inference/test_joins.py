@@ -11,8 +11,11 @@ import pytest
 
 from gateway.billing.usage import text_units, tokens_of
 from gateway.config.settings import Settings
+from gateway.inference import text_fast_path
 from gateway.ledger import Ledger
 from gateway.ledger.inflight_checkpoint import InflightCheckpoint, read_inflight_checkpoint
+from gateway.routing import delivered_text
+from gateway.routing.delivered_text import DeliveredText
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream
 from gateway.testing.fake_upstream import Reply
@@ -21,6 +24,7 @@ from tests.inference.test_continuation import CALL, chunk, cut, rest, said
 from tests.inference.two_targets import IN_ORDER, PRICE, settings_with
 from tests.polling import until
 
+put_together = DeliveredText.put_together
 FORMS = ("assistant", "prefix", "continue_final_message", "none")
 
 
@@ -239,6 +243,24 @@ async def test_the_text_fast_path_is_taken_where_a_cut_would_be_continued(
     _, text, _ = await client.stream(model="none", seed=1)
     assert said(text) == "".join(words) + "end."
     assert len(taken) > 10
+
+
+async def test_texts_of_the_fast_path_are_put_together_now_and_then(
+    client: Client, upstream: FakeUpstream, taken: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_fast_path, "KEPT", 40)  # quarter tokens
+    monkeypatch.setattr(delivered_text, "MANY", 8)
+    kept: list[DeliveredText] = []
+    monkeypatch.setattr(DeliveredText, "put_together", lambda self: kept.append(self) or put_together(self))
+    words = [f"{number:03} " for number in range(90)]
+    reply = Reply.stream([chunk({"content": word}) for word in words], done=False, interval=0.005)
+    reply.end = "cut"
+    upstream.enqueue(reply, rest("".join(words) + "end."))
+    _, text, _ = await client.stream(model="none", seed=1)
+    assert said(text) == "".join(words) + "end."
+    assert len(taken) > 60
+    assert len(kept) > 4
+    assert len(kept[0].texts) < 30
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,16 @@ def test_nothing_is_kept_of_too_long_a_text() -> None:
     assert sum(map(len, delivered.texts)) <= 2 * MAX_TEXT
 
 
+def test_texts_of_the_fast_path_keep_their_place_and_are_counted() -> None:
+    delivered = DeliveredText()
+    delivered.note(ChatChunk.text("a"))
+    delivered.fast.extend(["b", "c"])
+    delivered.note(ChatChunk.text("d"))
+    delivered.fast.extend(["e"])
+    assert delivered.text == "abcde"
+    assert delivered.take_fast() == 3
+
+
 def test_half_a_character_at_the_end_is_left_out() -> None:
     delivered = DeliveredText()
     delivered.note(ChatChunk.text("Hi \ud83d"))
