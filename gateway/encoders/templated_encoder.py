@@ -82,7 +82,7 @@ class TemplatedEncoder(AnswerEncoder):
 
     def _takes_offer(self, sample: ChatChunk) -> bool:
         offered, self._offered = self._offered, None
-        if offered is None or offered is not sample or not is_text(offered):
+        if offered is None or not is_offer(offered, sample):
             return False
         if not (frame := self.native_text_frame(offered)):
             return False
@@ -91,7 +91,12 @@ class TemplatedEncoder(AnswerEncoder):
         return True
 
 
-def is_text(chunk: ChatChunk) -> bool:
+def is_offer(offered: ChatChunk, sample: ChatChunk) -> bool:
+    """Whether texts may follow `offered` as a template: it is the chunk of `sample`, and only text."""
+    return offered is sample and _is_text(offered)
+
+
+def _is_text(chunk: ChatChunk) -> bool:
     """Whether a fragment of text for the first choice is all that the chunk has."""
     if len(chunk.choices) != 1:
         return False

@@ -213,7 +213,7 @@ class WebSocket(asyncio.BufferedProtocol):
             self._take_events()
 
     def _take_events(self) -> None:
-        """Take what was received, at most so much of it that other connections do not wait for it."""
+        """Take what was received, in turns that are short enough for the other connections."""
         self._is_behind = False
         for number, event in enumerate(self._wire.events(), start=1):
             self._take(event)

@@ -20,7 +20,7 @@ from gateway.http_server.head import RequestHead
 from gateway.http_server.websocket import WebSocket
 
 #: Headers of an error that tell a client what to do.
-TOLD = ("x-request-id", "x-should-retry", "x-ratelimit-", "retry-")  # how their names begin
+PASSED_ON = ("x-request-id", "x-should-retry", "x-ratelimit-", "retry-")  # how their names begin
 ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 
 _encode = msgspec.json.Encoder().encode
@@ -29,7 +29,7 @@ _table = msgspec.json.Decoder(dict[str, Raw])
 
 def error_event(status: int, body: bytes, headers: Mapping[str, str]) -> bytes:
     """The event of an error; `body` is that of an answer of HTTP."""
-    told = {name.lower(): value for name, value in headers.items() if name.lower().startswith(TOLD)}
+    told = {name.lower(): value for name, value in headers.items() if name.lower().startswith(PASSED_ON)}
     error = _table.decode(body).get("error", Raw(b"null"))
     return _encode({"type": "error", "status": status, "error": error, "headers": told})
 

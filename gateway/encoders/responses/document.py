@@ -15,12 +15,12 @@ from gateway.ids import answer_id
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.native_request import NativeRequest
+from gateway.schemas.request_fields import NULL
 from gateway.schemas.responses.native import ResponsesNative
 
 _encode = msgspec.json.Encoder().encode
 _table = msgspec.json.Decoder(dict[str, Raw])
 _tables = msgspec.json.Decoder(list[dict[str, Raw]])
-NULL = Raw(b"null")
 
 #: Fields of the request that are repeated, with the values of those that were not sent: the standard's defaults.
 ECHOED: Mapping[str, bytes] = {

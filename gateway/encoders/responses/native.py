@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from gateway.encoders.responses.document import ResponseDocument, usage_object
 from gateway.encoders.responses.events import Events
-from gateway.encoders.responses.passed_items import OF_NO_ITEM, PassedItems
+from gateway.encoders.responses.passed_items import WITHOUT_ITEMS, PassedItems
 from gateway.errors import UpstreamInvalidResponse
 from gateway.schemas.answer_surrogates import decode_whole
 from gateway.schemas.chat_response import CompletionUsage
@@ -43,7 +43,7 @@ class NativeEvents:
             return b""
         data = chunk.event
         self.passed.is_any = True
-        if name not in OF_NO_ITEM:
+        if name not in WITHOUT_ITEMS:
             self.passed.note(name, data)
         if name in STATES:
             data = self._with_response(data)

@@ -1,7 +1,7 @@
 """The items of an upstream's stream that were passed on as they came, in case plain chunks must follow them.
 
-Only what one open text can be followed from is kept: the message that is open, and the complete items before it. Any
-other event means that nothing may follow.
+Only an open text can go on, so the message that is open and the complete items before it are kept. After any other
+event nothing may follow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec import Raw, Struct, field
 MOST_ITEMS, MOST_BYTES = 64, 1 << 20  # of complete items; nothing may follow more
 
 #: Events that change no item, or only the text of one.
-OF_NO_ITEM = frozenset({
+WITHOUT_ITEMS = frozenset({
     "response.created", "response.in_progress", "response.queued", "response.output_text.delta",
     "response.reasoning_summary_part.added", "response.reasoning_summary_part.done",
     "response.reasoning_summary_text.delta", "response.reasoning_summary_text.done",
@@ -61,7 +61,7 @@ class PassedItems(Struct):
     size: int = 0  # bytes of `done`
 
     def note(self, name: str, data: bytes) -> None:
-        """An event was passed on that is none of `OF_NO_ITEM`."""
+        """An event was passed on that is none of `WITHOUT_ITEMS`."""
         try:
             self._note(name, data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -20,7 +20,7 @@ from gateway.encoders.responses.events import Events
 from gateway.encoders.responses.items import CalledTool, flat_annotations, image_item, image_results, logprobs_of, raw
 from gateway.encoders.responses.native import NativeEvents
 from gateway.encoders.responses.open_items import OpenCall, OpenCustomCall, OpenItem, OpenMessage, OpenReasoning
-from gateway.encoders.templated_encoder import is_text
+from gateway.encoders.templated_encoder import is_offer
 from gateway.errors import GatewayError
 from gateway.ids import padding
 from gateway.schemas.chat_request import ChatRequest
@@ -349,7 +349,7 @@ class ResponsesStreamEncoder(AnswerEncoder):
     def _takes_offer(self, sample: ChatChunk) -> bool:
         """Whether texts may follow the event of `sample`, which was passed on."""
         offered, self._offered = self._offered, None
-        if offered is None or offered is not sample or self._message is not None or not is_text(offered):
+        if offered is None or self._message is not None or not is_offer(offered, sample):
             return False
         if (place := self._native.text_place(offered)) is None:
             return False
