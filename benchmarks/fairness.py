@@ -8,7 +8,7 @@
 
 All connections are opened at once, each in a closed loop. A call of a new connection is wanted when the connection is,
 so its time in the queue of the system counts. `passed` is the number of calls that were wanted later and answered
-earlier.
+earlier. `later` are the calls of a connection after its first, which waited in no queue of the system.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Crowd(Struct, frozen=True, kw_only=True):
     overflows: int  # of the queues of new connections, on this machine
     passed: int  # by how many calls, of the call that was passed by the most
     seconds: list[float]
+    later: list[float] = []  # the same without the first call of each connection
 
     def at(self, percentile: float) -> float:
         """Seconds at one of `PERCENTILES`."""
@@ -118,7 +119,8 @@ def crowd_of(calls: list[Call], accounts: int, connections: int, overflowed: int
     """The figures of a crowd's calls; BenchFault without any."""
     if not calls:
         raise BenchFault("no call was answered")
-    times = sorted(call.answered - call.wanted for call in calls)
+    first = {call.connection: call.wanted for call in sorted(calls, key=lambda call: -call.wanted)}
+    later = [call for call in calls if call.wanted > first[call.connection]]
     statuses = Counter(call.status for call in calls)
     return Crowd(
         accounts=accounts,
@@ -128,8 +130,14 @@ def crowd_of(calls: list[Call], accounts: int, connections: int, overflowed: int
         failed=len(calls) - statuses[200],
         overflows=overflowed,
         passed=max(overtaking(calls)),
-        seconds=[times[min(int(len(times) * percentile / 100), len(times) - 1)] for percentile in PERCENTILES],
+        seconds=_at_percentiles(calls),
+        later=_at_percentiles(later) if later else [],
     )
+
+
+def _at_percentiles(calls: list[Call]) -> list[float]:
+    times = sorted(call.answered - call.wanted for call in calls)
+    return [times[min(int(len(times) * percentile / 100), len(times) - 1)] for percentile in PERCENTILES]
 
 
 def table_of(found: list[Crowd]) -> Table:
@@ -137,11 +145,13 @@ def table_of(found: list[Crowd]) -> Table:
     table = Table(title=f"{found[0].connections:,} connections in a closed loop", title_justify="left")
     for column in ("accounts", "answered", "calls", "not 200", "overflows", "passed by", "p50 s", "p90 s", "p99 s"):
         table.add_column(column, justify="right")
-    table.add_column("longest s", justify="right")
+    for column in ("longest s", "later p50 s", "later p99 s"):
+        table.add_column(column, justify="right")
     for one in found:
         counts = (one.accounts, one.answered, one.calls, one.failed, one.overflows, one.passed)
         times = (one.at(50.0), one.at(90.0), one.at(99.0), one.at(100.0))
-        table.add_row(*(f"{count:,}" for count in counts), *(f"{value:.2f}" for value in times))
+        later = (one.later[PERCENTILES.index(at)] if one.later else one.at(at) for at in (50.0, 99.0))
+        table.add_row(*(f"{count:,}" for count in counts), *(f"{value:.2f}" for value in (*times, *later)))
     return table
 
 
