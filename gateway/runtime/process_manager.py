@@ -1,19 +1,24 @@
 """What manages the gateway's process: systemd, an orchestrator, or somebody at a terminal.
 
-`shutdown_delay` says how long the gateway serves on after it was told to stop. `notify` tells systemd when it serves
-and when it stops (`sd_notify`); it does nothing elsewhere.
+`shutdown_delay` says how long the gateway serves on after it was told to stop. `Systemd` tells systemd when it serves,
+reloads and stops, and that it is alive (`sd_notify`); it does nothing elsewhere.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import os
 import socket
-from collections.abc import Mapping
+import time
+from collections.abc import Awaitable, Callable, Mapping
 
 from gateway.config.settings import ServerSettings
 
 NOTIFY_SOCKET = "NOTIFY_SOCKET"  # set by systemd for units with Type=notify
+WATCHDOG_USEC, WATCHDOG_PID = "WATCHDOG_USEC", "WATCHDOG_PID"  # set by systemd for units with WatchdogSec
 KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set in each container of Kubernetes
+SENT_WITHIN = 1.0  # seconds
 MANAGED_DELAY = 5.0  # seconds; a balancer that asks every two seconds has seen two refusals by then
 
 
@@ -30,5 +35,47 @@ def notify(environment: Mapping[str, str], state: str) -> None:
     if not address.startswith(("/", "@")):
         return
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.setblocking(False)
+        sock.settimeout(SENT_WITHIN)  # systemd may be busy, and a state that is lost is never told again
         sock.sendto(state.encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)
+
+
+class Systemd:
+    """What systemd knows of this process. Its environment says where systemd listens, and whether it does."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._serves = False
+
+    def serves(self) -> None:
+        """The start is over."""
+        self._serves = True
+        notify(self._environment, "READY=1")
+
+    def stops(self) -> None:
+        """It was told to stop, or cannot go on."""
+        self._serves = False
+        notify(self._environment, "STOPPING=1")
+
+    async def reloads(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do a reload. systemd does not hear of one during the start or the stop, which would end that state."""
+        if self._serves:
+            microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+            notify(self._environment, f"RELOADING=1\nMONOTONIC_USEC={microseconds}")
+        await work()
+        if self._serves:
+            notify(self._environment, "READY=1")
+
+    async def feed_watchdog(self) -> None:
+        """Say twice within the time of the watchdog that the event loop runs; returns at once without a watchdog."""
+        interval = watchdog_interval(self._environment)
+        while interval:
+            notify(self._environment, "WATCHDOG=1")
+            await asyncio.sleep(interval)
+
+
+def watchdog_interval(environment: Mapping[str, str]) -> float:
+    """Seconds between two signs of life; 0 where systemd does not wait for any from this process."""
+    microseconds = environment.get(WATCHDOG_USEC, "")
+    if environment.get(WATCHDOG_PID, str(os.getpid())) != str(os.getpid()) or not microseconds.isdecimal():
+        return 0.0
+    return int(microseconds) / 2 / 1e6

@@ -40,7 +40,7 @@ from gateway.runtime.machine_metrics import MachineMetrics
 from gateway.runtime.machine_report import MachineReport
 from gateway.runtime.older_store import let_older_store_close
 from gateway.runtime.pid_file import PidFile
-from gateway.runtime.process_manager import notify, shutdown_delay
+from gateway.runtime.process_manager import Systemd, shutdown_delay
 from gateway.runtime.reloads import Reloads, log_warnings
 from gateway.runtime.side_port import SidePort
 from gateway.runtime.sockets import bind_soon
@@ -68,6 +68,7 @@ class Supervisor:
 
     def __init__(self, configuration: Configuration, *, accept_empty_store: bool = False) -> None:
         self.reloads = Reloads(configuration, self._send_configuration)
+        self.systemd = Systemd(os.environ)
         self.draining = asyncio.Event()
         self.hurry = asyncio.Event()
         self.metrics = MachineMetrics(self.settings)
@@ -171,7 +172,8 @@ class Supervisor:
         gateway_log.info("serving on http://%s:%d/v1, metrics on http://%s:%d/metrics", host, port, *self.side.address)
         if console is not None:
             gateway_log.info("console and admin API on http://%s:%d", *console.getsockname()[:2])
-        notify(os.environ, "READY=1")
+        self.systemd.serves()
+        self._keep(self.systemd.feed_watchdog())
         if self.settings.demo:
             await announce(self.settings, self.store, peppers.current, base_url=f"http://{host}:{port}/v1")
 
@@ -279,7 +281,7 @@ class Supervisor:
 
     def reload(self, *, force: bool = False) -> None:
         """Read the configuration again; `force`: also if accounts are in a group that it removes."""
-        self._keep(self.reloads.run(force=force))
+        self._keep(self.systemd.reloads(partial(self.reloads.run, force=force)))
 
     def _send_configuration(self, payload: bytes) -> None:
         self.metrics.use(self.settings)
@@ -341,7 +343,7 @@ class Supervisor:
 
     async def _stop(self, *, serves: bool) -> None:
         """Serve on for a while if it `serves` and nothing has failed, then drain."""
-        notify(os.environ, "STOPPING=1")
+        self.systemd.stops()
         server = self.settings.server
         if serves and self.failure is None and (delay := shutdown_delay(server, os.environ)):
             await serve_on(self.workers, delay, self.hurry)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -66,3 +70,25 @@ def test_supervisors_wait_longer_than_a_stop_takes() -> None:
     [block] = [block for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "Grace" in block]
     assert yaml.safe_load(block)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > NEEDED
     assert "Type=notify" in UNIT
+
+
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """The unit with a program that exists, for systemd's own checks."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not installed")
+    file = tmp_path / "model-gateway.service"
+    file.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", UNIT, flags=re.MULTILINE))
+    return file
+
+
+def test_unit_is_well_formed(unit: Path) -> None:
+    checked = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
+    assert (checked.returncode, [line for line in checked.stderr.splitlines() if unit.name in line]) == (0, [])
+
+
+@pytest.mark.holds("operations/start.md#signals-7")
+def test_unit_takes_the_gateway_what_it_does_not_need(unit: Path) -> None:
+    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", unit]  # tenths of its exposure level
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout

@@ -83,7 +83,10 @@ default_reserve_output = 100
 #: `python -m gateway`, but its helper processes have the priority of all others, without `LOW_PRIORITY`: beside other
 #: tests, an import by a process of the lowest priority takes minutes.
 GATEWAY = """
-import contextlib, os
+import contextlib, ctypes, os
+
+if "NO_WRITE_EXECUTE" in os.environ:  # as MemoryDenyWriteExecute of systemd does: PR_SET_MDWE
+    assert ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0
 
 with contextlib.suppress(ImportError):  # a version of before
     from gateway.runtime import priority

@@ -8,7 +8,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -51,18 +51,31 @@ async def test_second_signal_ends_the_shutdown_delay(serve: Serve) -> None:
 
 
 @pytest.mark.holds("operations/start.md#signals-7")
-async def test_systemd_is_told_when_it_serves_and_gets_a_shutdown_delay(yard: Yard) -> None:
+async def test_systemd_is_told_the_states_of_the_gateway_and_gives_it_a_shutdown_delay(yard: Yard) -> None:
     gateway = yard.make(shutdown_delay='"auto"')
-    path = str(gateway.folder / "notify")
+    path, states = str(gateway.folder / "notify"), list[str]()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(path)
         systemd.setblocking(False)
-        gateway.environment["NOTIFY_SOCKET"] = path
+
+        def told() -> list[str]:
+            """The states so far, without the signs of life."""
+            with suppress(BlockingIOError):
+                while state := systemd.recv(100).decode():
+                    states.append(state.partition("\n")[0])
+            return [state for state in states if state != "WATCHDOG=1"]
+
+        gateway.environment |= {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "200000", "NO_WRITE_EXECUTE": "1"}
         await gateway.started()
-        assert systemd.recv(100) == b"READY=1"
+        await until(lambda: told() == ["READY=1"])
+        assert (await gateway.chat()).status == 401  # without a key
+        os.kill(gateway.pid, signal.SIGHUP)
+        await until(lambda: told() == ["READY=1", "RELOADING=1", "READY=1"])
+        signs = states.count("WATCHDOG=1")
+        await until(lambda: told() and states.count("WATCHDOG=1") > signs)
         os.kill(gateway.pid, signal.SIGTERM)
         await until(lambda: "requests are served for 5 s more" in gateway.text)
-        assert systemd.recv(100) == b"STOPPING=1"
+        assert told()[3:] == ["STOPPING=1"]
         os.kill(gateway.pid, signal.SIGTERM)
         assert await gateway.ended() == 0
 

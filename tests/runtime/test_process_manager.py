@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from gateway.config.loader import parse
 from gateway.config.toml_reader import SettingsError
-from gateway.runtime.process_manager import notify, shutdown_delay
+from gateway.runtime.process_manager import Systemd, notify, shutdown_delay, watchdog_interval
 
 
 @pytest.mark.holds("operations/start.md#signals-1")
@@ -45,6 +46,45 @@ def test_systemd_is_told_a_state(tmp_path: Path, is_abstract: bool) -> None:
         notify({"NOTIFY_SOCKET": f"@{path}" if is_abstract else path}, "READY=1")
         systemd.settimeout(5.0)
         assert systemd.recv(100) == b"READY=1"
+
+
+@pytest.mark.parametrize(
+    ("environment", "interval"),
+    [
+        ({}, 0.0),
+        ({"WATCHDOG_USEC": "30000000"}, 15.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 15.0),
+        (
+            {"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"},
+            0.0,
+        ),  # for the process that started this one
+        ({"WATCHDOG_USEC": "soon"}, 0.0),
+    ],
+)
+def test_watchdog_is_fed_twice_in_its_time(environment: dict[str, str], interval: float) -> None:
+    assert watchdog_interval(environment) == interval
+
+
+async def test_systemd_hears_of_no_reload_before_the_end_of_the_start_nor_after_a_stop(tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+
+    async def work() -> None:
+        done.append(True)
+
+    done: list[bool] = []
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(path)
+        listener.setblocking(False)
+        systemd = Systemd({"NOTIFY_SOCKET": path})
+        await systemd.reloads(work)
+        systemd.serves()
+        assert listener.recv(100) == b"READY=1"
+        systemd.stops()
+        assert listener.recv(100) == b"STOPPING=1"
+        await systemd.reloads(work)
+        with pytest.raises(BlockingIOError):
+            listener.recv(100)
+    assert done == [True, True]
 
 
 @pytest.mark.parametrize("address", ["", "relative", "/no/such/socket"])
