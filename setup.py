@@ -28,6 +28,7 @@ TEST = [
     "pytest-cov>=7,<8",
     "hypothesis>=6.100",
     "h11>=0.14,<1",  # a second reader of HTTP, to compare with
+    "jsonschema>=4.18,<5",  # checks files with the schema of a configuration, as editors do
     "trustme>=1.1",
     "aiosmtpd>=1.4.6,<2",
     "oidc-provider-mock>=0.3.4,<0.4",  # an identity provider

@@ -20,6 +20,7 @@ COMMANDS = {
     "init": "Write a first configuration from the keys and model servers that are here.",
     "serve": "Run the gateway until SIGTERM.",
     "check": "Validate the configuration, the plugins and the store.",
+    "config": "The configuration: in effect, beside the running one, and as a schema.",
     "reload": "Let the running gateway read its configuration again.",
     "accounts": "Create, show, credit, disable, enable, move, allow and deny.",
     "keys": "Create, list and revoke API keys.",

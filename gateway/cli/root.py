@@ -75,6 +75,9 @@ SERVER_OPTIONS = ("--server", "--token", "--ca")
 REASONS = {
     "serve": "it is the gateway",
     "init": "it writes a file on this machine and needs no gateway",
+    "config show": "it reads the file of that machine",
+    "config diff": "it reads the file of that machine",
+    "config schema": "it needs no gateway",
     "plugins new": "it writes a folder on this machine",
     "notify secret": "it needs no gateway",
     "history attach": "it decides which database the store of that machine has",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from gateway.config.public_prices import public_price
-from gateway.config.toml_reader import FromTables, Key, TomlReader
+from gateway.config.toml_reader import FromTables, Key, SchemaOf, TomlReader
 from gateway.config.values import Amount, Count, IsoDate, Multiplier, QualityPrices
 
 
@@ -68,4 +68,10 @@ def _prices(reader: TomlReader, value: object, key: Key) -> tuple[PriceSettings,
     return tuple(price for price in prices if price is not None) if all(prices) else None
 
 
-Prices = Annotated[tuple[PriceSettings, ...], FromTables(_prices)]  # in the order of their dates
+def _prices_schema(schema_of: SchemaOf) -> dict[str, Any]:
+    """The name of a public price, a table, or a list of tables."""
+    table = schema_of(PriceSettings)
+    return {"anyOf": [{"type": "string"}, table, {"type": "array", "items": table}]}
+
+
+Prices = Annotated[tuple[PriceSettings, ...], FromTables(_prices, _prices_schema)]  # in the order of their dates

@@ -95,7 +95,7 @@ def _proxy(reader: TomlReader, value: object, key: Key) -> ProxySetting:
     return ProxySetting.parse(value, literals=reader.literals, folder=reader.folder)
 
 
-ProxyOption = Annotated[ProxySetting, FromTables(_proxy)]
+ProxyOption = Annotated[ProxySetting, FromTables(_proxy, lambda _: {"type": "string"})]
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True):

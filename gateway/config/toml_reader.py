@@ -15,7 +15,7 @@ import json
 import re
 import tomllib
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
@@ -27,6 +27,7 @@ from gateway.config.secret import Secret
 
 S = TypeVar("S", bound=Struct)
 
+SchemaOf = Callable[[Any], dict[str, Any]]  # the JSON Schema of a type
 Key = tuple[str | int, ...]  # ("models", "gpt-5-mini", "targets", 0)
 
 _CLOSE = 0.7  # similarity from which a key of a table in this one is suggested
@@ -45,16 +46,21 @@ class SettingsProblem(Struct, frozen=True):
         return ": ".join(part for part in (self.file, self.key, self.message) if part)
 
 
-class FromToml(Struct, frozen=True):
-    """Marks a type that is read by a function of the TOML value, which raises ValueError for what it cannot take."""
+class FromToml(Struct, frozen=True, eq=False):
+    """Marks a type that is read by a function of the TOML value, which raises ValueError for what it cannot take.
+
+    `schema`: what editors can check of the value, as JSON Schema.
+    """
 
     read: Callable[[Any], Any]
+    schema: Mapping[str, Any]
 
 
-class FromTables(Struct, frozen=True):
+class FromTables(Struct, frozen=True, eq=False):
     """Like FromToml, for a value with tables in it: the function gets reader and key too, and None means problems."""
 
     read: Callable[[TomlReader, Any, Key], Any]
+    schema: Callable[[SchemaOf], Mapping[str, Any]]  # of the tables in it
 
 
 class SettingsError(Exception):

@@ -106,12 +106,20 @@ def _network(value: object) -> str:
         raise ValueError("expected an IP address or a block such as 10.0.0.0/8") from None
 
 
-Amount = Annotated[int, FromToml(_amount)]  # 1e-9 currency units
-PositiveAmount = Annotated[int, FromToml(_positive_amount)]  # 1e-9 currency units
-Factor = Annotated[int, FromToml(_factor)]  # 1e-9
-QualityPrices = Annotated[dict[str, int], FromToml(_by_quality)]
-UnixTime = Annotated[int, FromToml(_unix_time)]
-NetworkText = Annotated[str, FromToml(_network)]
-ShutdownDelay = Annotated[float | str, FromToml(_shutdown_delay)]  # seconds, or "auto"
-IsoDate = Annotated[str, FromToml(_iso_date)]  # YYYY-MM-DD
-Multiplier = Annotated[Decimal, FromToml(_multiplier)]  # as_integer_ratio() gives numerator and denominator
+#: What editors see of them. A date of TOML is a text there.
+_AMOUNT = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]{1,9})?$"}]}
+_FACTOR = {"type": "number", "minimum": 0, "maximum": 1000}
+_BY_QUALITY = {"anyOf": [*_AMOUNT["anyOf"], {"type": "object", "additionalProperties": _AMOUNT}]}
+_TIME = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\d{4}-\d\d-\d\d"}]}
+_DELAY = {"anyOf": [{"const": "auto"}, {"type": "number", "minimum": 0, "maximum": 3600}]}
+
+Amount = Annotated[int, FromToml(_amount, _AMOUNT)]  # 1e-9 currency units
+PositiveAmount = Annotated[int, FromToml(_positive_amount, _AMOUNT)]  # 1e-9 currency units
+Factor = Annotated[int, FromToml(_factor, _FACTOR)]  # 1e-9
+QualityPrices = Annotated[dict[str, int], FromToml(_by_quality, _BY_QUALITY)]
+UnixTime = Annotated[int, FromToml(_unix_time, _TIME)]
+NetworkText = Annotated[str, FromToml(_network, {"type": "string"})]
+ShutdownDelay = Annotated[float | str, FromToml(_shutdown_delay, _DELAY)]  # seconds, or "auto"
+IsoDate = Annotated[str, FromToml(_iso_date, {"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$"})]  # YYYY-MM-DD
+#: as_integer_ratio() gives numerator and denominator
+Multiplier = Annotated[Decimal, FromToml(_multiplier, {**_FACTOR, "exclusiveMinimum": 0})]

@@ -12,8 +12,9 @@ from gateway.history.sql_thread import SqlThread
 from gateway.history.usage_question import ReceiptQuestion, UsageQuestion
 from gateway.reports.key_usage import key_receipt, key_usage
 from gateway.reports.reports import Reports
-from gateway.runtime.local_socket import CANCEL, LIST, RECEIPT, USAGE, CallsRequest
+from gateway.runtime.local_socket import CANCEL, CONFIGURATION, LIST, RECEIPT, USAGE, CallsRequest
 from gateway.services.services import AdminServices
+from gateway.setup.effective_configuration import effective_configuration
 
 
 class LocalRequests:
@@ -24,7 +25,7 @@ class LocalRequests:
         self._sql = SqlThread()
 
     async def answer(self, name: str, payload: bytes) -> bytes:
-        """The answer as JSON, that about a receipt as msgpack; a GatewayError."""
+        """The answer as JSON, about a receipt as msgpack, about the configuration as TOML; a GatewayError."""
         if name == USAGE:
             question = msgspec.msgpack.decode(payload, type=UsageQuestion)
             reports = Reports(Transactions(await self._services.database(), self._sql))
@@ -33,6 +34,8 @@ class LocalRequests:
             asked = msgspec.msgpack.decode(payload, type=ReceiptQuestion)
             transactions = Transactions(await self._services.database(), self._sql)
             return msgspec.msgpack.encode(await key_receipt(transactions, asked))
+        if name == CONFIGURATION:
+            return effective_configuration(self._services.settings).encode()
         if name not in (LIST, CANCEL):
             raise NotFound(f"no request {name!r}")
         request = msgspec.msgpack.decode(payload, type=CallsRequest)

@@ -33,6 +33,7 @@ Answers = Callable[[str, bytes], Awaitable[bytes]]
 USAGE = "usage"  # with a `UsageQuestion`
 RECEIPT = "receipt"  # with a `ReceiptQuestion`
 LIST, CANCEL = "list calls", "cancel call"  # with a `CallsRequest`
+CONFIGURATION = "configuration"  # without a payload
 
 _LENGTH = struct.Struct("!I")
 _ERRORS: dict[int, type[GatewayError]] = {400: InvalidValue, 403: Forbidden, 404: NotFound}

@@ -1,4 +1,4 @@
-"""The configuration in use as TOML for people, with defaults, without secrets.
+"""The configuration in use as TOML, with defaults, without secrets. Where nothing is hidden, it is a configuration.
 
 References such as `env:NAME` are shown. A text is hidden if its name is that of a credential, or if it looks like one;
 with literal secrets permitted (the demo), every text among a provider's options is hidden.
@@ -13,16 +13,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from gateway.amounts import format_amount
+from gateway.amounts import NANO, format_amount
 from gateway.billing.price_form import price_form
 from gateway.config.price_settings import PriceSettings
 from gateway.config.secret import HIDDEN, Secret
 from gateway.config.settings import SECTIONS, Settings
+from gateway.config.toml_reader import fields_of
 from gateway.redaction import redact
 from gateway.setup.toml_text import Section, write_sections
 
 NAMED = ("oidc", "providers", "models", "groups")  # sections with a table for each name
-NANO_FIELDS = frozenset({"price_factor", "balance_low", "signup_credit", "max_session_cost"})
+NANO_FIELDS = frozenset({"balance_low", "signup_credit", "max_session_cost"})
 SHOWN_OPTIONS = frozenset({"preset", "base_url"})  # also where literal secrets are permitted
 _CREDENTIAL = re.compile(r"key|secret|token|password|passphrase|authorization|cookie|credential", re.IGNORECASE)
 _REFERENCE = ("env:", "file:")
@@ -60,11 +61,15 @@ def _with_tables_in(path: list[str], value: Struct, *, literals: bool) -> Iterat
 
 
 def _table(value: Struct, *, literals: bool) -> dict[str, Any]:
-    table = {}
-    for name in value.__struct_fields__:
-        item = getattr(value, name)
-        if name in ("options", "credentials"):
+    table: dict[str, Any] = {}
+    for name, field in fields_of(type(value)).items():
+        item = getattr(value, field.name)
+        if name == "options":
+            table |= _options(item, literals=literals)
+        elif name == "credentials":
             table[name] = _options(item, literals=literals)
+        elif name == "price_factor":
+            table[name] = item / NANO
         elif name in NANO_FIELDS:
             table[name] = None if item is None else format_amount(item)
         else:
