@@ -93,6 +93,10 @@ class Chat(abc.ABC):
         """Whether a caller's `prompt_cache_key` can be sent; otherwise it is left out, named to the caller."""
         return True
 
+    def cache_marks(self, request: ChatRequest, target: Target) -> frozenset[str]:
+        """Which of `request.cache_marks` reach the upstream, in whatever words; the others are named to the caller."""
+        return request.cache_marks
+
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
         """What this upstream takes of a request in `dialect` ("responses", "messages", "gemini"); None for nothing.
 

@@ -29,6 +29,7 @@ R = TypeVar("R", bound=RequestFields)
 
 CACHE_KEY = "prompt_cache_key"
 NO_FIELDS: frozenset[str] = frozenset()
+NAMED_HINTS = frozenset({"prompt_cache_options"})
 UNKNOWN = "*"  # among the fields that a provider supports: fields that the wire schema does not define
 
 #: The attribute in which a provider names the fields it supports, by capability.
@@ -140,6 +141,9 @@ def _adapt_one(
     key: str | None = getattr(request, CACHE_KEY, None)
     if key is not None and not _can_send(key, candidate):
         request = request.drop(CACHE_KEY)
+    marks: frozenset[str] = getattr(request, "cache_marks", NO_FIELDS)
+    if marks:
+        request = _with_lacking_marks(request, marks, candidate)
     unsupported = candidate.model.unsupported_params | refused_sampling
     if honoured is None and not unsupported and not request.extra:
         return Adapted(candidate, request, request.dropped)
@@ -155,8 +159,15 @@ def _adapt_one(
         unwanted += _unforwarded(request, candidate.provider, honoured or frozenset(), unknown_params)
     if not unwanted:
         return Adapted(candidate, request, request.dropped)
-    named = (name for name in unwanted if classes.get(name) != "hint")  # dropped hints are not reported
+    # Dropped hints are not reported, but for those that change what the prompt costs.
+    named = (name for name in unwanted if classes.get(name) != "hint" or name in NAMED_HINTS)
     return Adapted(candidate, request.without(unwanted), (*request.dropped, *map(header_name, named)))
+
+
+def _with_lacking_marks(request: R, marks: frozenset[str], candidate: Candidate) -> R:
+    """The request that names the marks for a prompt cache which do not reach the candidate's upstream."""
+    taken = cast("Chat", candidate.provider).cache_marks(cast("ChatRequest", request), candidate.target)
+    return structs.replace(request, dropped=(*request.dropped, *sorted(marks - taken))) if marks - taken else request
 
 
 def _can_send(key: str, candidate: Candidate) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from gateway.errors import MissingParameter, UnsupportedParameter
+from gateway.schemas.cache_marks import MARKS, marks_in
 from gateway.schemas.chat_messages import (
     AudioPart,
     FilePart,
@@ -66,8 +67,9 @@ Tools = Annotated[list[Tool], Meta(max_length=128)]
 
 if TYPE_CHECKING:
     Native = NativeRequest | None
+    Marks = frozenset[str]
 else:
-    Native = Raw  # as in `RequestFields`: a caller's field of this name is unknown, and is overwritten
+    Native = Marks = Raw  # as in `RequestFields`: a caller's field of this name is unknown, and is overwritten
 
 #: Content parts that are semantic demands of their own.
 _MEDIA: Mapping[type, str] = {ImagePart: "image_url", AudioPart: "input_audio", FilePart: "file"}
@@ -116,6 +118,8 @@ class ChatRequest(RequestFields, kw_only=True):
     moderation: Semantic[Moderation | None] = None
     #: The request as it was sent in another dialect.
     native: Native = None
+    #: Names of the marks for the prompt cache on parts of messages: `prompt_cache_breakpoint`, `cache_control`.
+    cache_marks: Marks = frozenset()
 
     @property
     def unknown_fields(self) -> tuple[str, ...]:
@@ -199,6 +203,7 @@ _PLAIN = frozenset(ChatRequest.field_classes) - _SEARCHED  # a request of these 
 _USUAL = _PLAIN - CONCERNED
 _SEARCHED_WITH_MESSAGES = _SEARCHED | {"messages"}
 _messages = msgspec.json.Decoder(list[Message])
+_NO_MARKS: frozenset[str] = frozenset()
 
 _body = BodyDecoder(
     ChatRequest,
@@ -221,6 +226,7 @@ def decode_chat_request(body: bytes | Examined) -> ChatRequest:
         drop_empty_fields(request, fields)
     empty_calls = _check(request)
     names = unexplained_names(body, keys + _least_keys(request))
+    request.cache_marks = marks_in(request.messages) if names and not MARKS.isdisjoint(names) else _NO_MARKS
     if names and any(map(is_forbidden, names)):
         request.take_fields(fields, searched=_SEARCHED_WITH_MESSAGES)
         request.messages = _messages.decode(fields["messages"])

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from gateway.errors import BadRequest, InvalidValue, UnsupportedParameter
+from gateway.schemas.cache_marks import marks_in
 from gateway.schemas.chat_messages import NonEmpty
 from gateway.schemas.chat_request import ChatRequest, Tokens, decode_chat_request
 from gateway.schemas.chat_rules import json_object
@@ -171,5 +172,6 @@ def _translated(sent: TokenCountRequest) -> tuple[ChatRequest, str]:
         cause = "it has more turns, blocks or nesting than can be served"
         raise InvalidValue(f"Invalid 'messages': {cause}.", param="messages", detail=error.message) from None
     writer.mark(request.messages)
+    request.cache_marks = marks_in(request.messages)
     request.dropped = (*sent.dropped, *map(header_name, left_out))
     return request, terms.only_native or writer.only_native

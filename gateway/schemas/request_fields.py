@@ -32,7 +32,7 @@ Semantic = Annotated[T, "semantic"]
 Sampling = Annotated[T, "sampling"]
 Hint = Annotated[T, "hint"]
 NULL = Raw(b"null")
-OWN = frozenset({"fields", "extra", "dropped", "body", "native"})  # for the BodyDecoder
+OWN = frozenset({"fields", "extra", "dropped", "body", "native", "cache_marks"})  # for the BodyDecoder
 
 
 class RequestFields(Struct, kw_only=True):

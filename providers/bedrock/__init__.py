@@ -117,6 +117,9 @@ class BedrockProvider(Provider, Chat):
         else:
             self._source = await ChainedCredentials.find(options.profile)
 
+    def cache_marks(self, request: ChatRequest, target: Target) -> frozenset[str]:
+        return request.cache_marks if self._model(target.model).cache_points else frozenset()
+
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
         """Messages requests go to Claude models as they came."""
         model = self._model(target.model)

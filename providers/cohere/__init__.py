@@ -80,6 +80,9 @@ class CohereProvider(HttpProvider, Chat, Embeddings):
         self._server = self.base_url.removesuffix("/v2")
         self._traits_of = cache(partial(traits_of, configured=options.models))  # as many as there are targets
 
+    def cache_marks(self, request: ChatRequest, target: Target) -> frozenset[str]:
+        return frozenset()
+
     def prefill(self, target: Target) -> str:
         return "none"
 

@@ -165,6 +165,9 @@ class GeminiProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
     def prefill(self, target: Target) -> str:
         return "assistant"
 
+    def cache_marks(self, request: ChatRequest, target: Target) -> frozenset[str]:
+        return frozenset()  # its cache finds prompts by itself
+
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
         """Requests in Gemini's own dialect are passed through."""
         return accepted_fields(dialect, has_safety=bool(self._safety))

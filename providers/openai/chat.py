@@ -26,6 +26,7 @@ from gateway.sse import DONE_DATA
 
 from .._shared.text_events import TextEvents
 from .._shared.whole_stream import events_of, folded, is_event_stream
+from .cache_marks import taken
 from .chunks import ChunkReader, read_completion, read_text
 from .request import CACHE_KEY, chat_body, is_header_text, without_cache_key
 from .responses import compaction_body, read_compaction, read_response, read_responses, responses_body
@@ -54,6 +55,9 @@ class OpenAIChat(OpenAIServer, Chat):
 
     def can_send_cache_key(self, key: str) -> bool:
         return not self.session_header or is_header_text(key)
+
+    def cache_marks(self, request: ChatRequest, target: Target) -> frozenset[str]:
+        return taken(request, target, self.marks)
 
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
         return self._responses if dialect == RESPONSES else None
@@ -126,8 +130,9 @@ class OpenAIChat(OpenAIServer, Chat):
         limit_field = self.limit_field if request.native is not None else ""  # the caller has named neither field
         session = ""
         if self.session_header and CACHE_KEY in request.fields:
-            request, session = without_cache_key(request)
-        body = chat_body(request, target, self.quirks, stream=stream, limit_field=limit_field)
+            without_key, session = without_cache_key(request)
+            request = request if self.quirks.keeps_cache_key else without_key
+        body = chat_body(request, target, self.quirks, stream=stream, limit_field=limit_field, marks=self.marks)
         return self.post("/chat/completions", body, target, session=session)
 
 

@@ -13,6 +13,8 @@ from msgspec import Raw, Struct, json
 
 from gateway.schemas.chat_request import ChatRequest
 
+from .cache_marks import Marks
+
 OPENAI = "https://api.openai.com/v1"
 
 #: Everything that a chat may ask for: the fields of the wire, and the parts of messages that are no text.
@@ -37,7 +39,9 @@ class Quirks(Struct, frozen=True, kw_only=True):
     reasoning_back: ReasoningBack = "as_sent"  # what becomes of their reasoning
     short_call_ids: bool = False  # ids of tool calls must be nine letters or digits
     flat_audio: bool = False  # `input_audio` is the base64 itself
+    cache_marks: Marks = "as_sent"  # on parts of messages: in whose words it takes them
     session_header: str = ""  # that names the session of a chat call, so that it finds its prompt cache
+    keeps_cache_key: bool = False  # in the body, beside that header
     prefill: str = "unknown"  # how it goes on with a begun answer
     beta_prefill: str | None = None  # the same at its address that ends with /beta
 
@@ -86,6 +90,7 @@ _GROQ_TIERS: Instead = {
 
 # What no server but OpenAI's own, or one that passes everything on to it, can do.
 _OPENAI_ONLY = frozenset({"modalities", "audio", "web_search_options", "moderation"})
+_CACHE_OPTIONS = frozenset({"prompt_cache_options"})
 _OPENAI_HINTS = frozenset(
     {"verbosity", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"}
 )
@@ -128,6 +133,7 @@ _OPENROUTER_OWN = frozenset({
 PRESETS: Mapping[str, Quirks] = {
     "mistral": Quirks(
         base_url="https://api.mistral.ai/v1",
+        cache_marks="none",
         # It answers 422 to any field that it does not know.
         refused=_OPENAI_ONLY | _OPENAI_HINTS | {"logit_bias", "file", "service_tier", "store", "user"},
         own=_MISTRAL_OWN,
@@ -143,8 +149,9 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "deepseek": Quirks(
         base_url="https://api.deepseek.com",
+        cache_marks="none",
         own=frozenset({"thinking"}),
-        refused=_OPENAI_ONLY | {"n", "logit_bias", "seed", "input_audio", "file"},
+        refused=_OPENAI_ONLY | _CACHE_OPTIONS | {"n", "logit_bias", "seed", "input_audio", "file"},
         instead={"reasoning_effort": _DEEPSEEK_LEVELS},
         max_tokens_field="max_tokens",
         developer_role=False,
@@ -154,6 +161,7 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "groq": Quirks(
         base_url="https://api.groq.com/openai/v1",
+        cache_marks="none",
         # It answers 400 to any field that it does not know, and to those that none of its models can do.
         refused=_OPENAI_ONLY
         | _OPENAI_HINTS
@@ -167,46 +175,54 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "xai": Quirks(
         base_url="https://api.x.ai/v1",
-        refused=frozenset({"modalities", "audio", "moderation", "logit_bias", "input_audio"}),
+        cache_marks="none",
+        refused=_CACHE_OPTIONS | {"modalities", "audio", "moderation", "logit_bias", "input_audio"},
         instead=_THREE_LEVELS,
         session_header="x-grok-conv-id",
     ),
     "together": Quirks(
         base_url="https://api.together.xyz/v1",
+        cache_marks="none",
         own=_TOGETHER_OWN,
-        refused=_OPENAI_ONLY | {"file"},
+        refused=_OPENAI_ONLY | _CACHE_OPTIONS | {"file"},
         instead=_THREE_LEVELS,
         max_tokens_field="max_tokens",
         developer_role=False,
     ),
     "openrouter": Quirks(
         base_url="https://openrouter.ai/api/v1",
+        cache_marks="anthropic",  # which it writes in the words of each model
         own=_OPENROUTER_OWN,
         refused=frozenset({"moderation"}),
         instead={"reasoning_effort": _OPENROUTER_LEVELS},
         always=field_value("usage", {"include": True}),
+        session_header="x-session-id",
+        keeps_cache_key=True,
     ),
     "vllm": Quirks(
         base_url="http://localhost:8000/v1",
+        cache_marks="none",
         own=_VLLM_OWN,
         prefill="continue_final_message",
-        refused=_OPENAI_ONLY,
+        refused=_OPENAI_ONLY | _CACHE_OPTIONS,
         instead=_THREE_LEVELS,
         developer_role=False,
     ),
     "llamacpp": Quirks(
         base_url="http://localhost:8080/v1",
+        cache_marks="none",
         own=_LLAMACPP_OWN,
-        refused=_OPENAI_ONLY,
+        refused=_OPENAI_ONLY | _CACHE_OPTIONS,
         instead=_THREE_LEVELS,
         max_tokens_field="max_tokens",
         developer_role=False,
     ),
     "ollama": Quirks(
         base_url="http://localhost:11434/v1",
+        cache_marks="none",
         own=frozenset({"reasoning"}),
         # It ignores what it does not know, so what a caller counts on has to be refused here.
-        refused=_OPENAI_ONLY | {"n", "logit_bias", "input_audio", "file"},
+        refused=_OPENAI_ONLY | _CACHE_OPTIONS | {"n", "logit_bias", "input_audio", "file"},
         instead=_THREE_LEVELS,
         max_tokens_field="max_tokens",
         developer_role=False,

@@ -14,6 +14,7 @@ from msgspec import Raw, structs
 
 from gateway import ChatRequest, Target
 
+from .cache_marks import Marks, with_marks
 from .history import said_there
 from .presets import Instead, Quirks
 
@@ -38,8 +39,19 @@ class _Switch(msgspec.Struct):
 _switch = msgspec.json.Decoder(_Switch)
 
 
-def chat_body(request: ChatRequest, target: Target, quirks: Quirks, *, stream: bool, limit_field: str = "") -> bytes:
-    """The JSON to send for `request` to `target`. `limit_field`: the usual field of the output limit there."""
+def chat_body(
+    request: ChatRequest,
+    target: Target,
+    quirks: Quirks,
+    *,
+    stream: bool,
+    limit_field: str = "",
+    marks: Marks = "as_sent",
+) -> bytes:
+    """The JSON to send for `request` to `target`.
+
+    `limit_field`: the usual field of the output limit there. `marks`: in whose words it takes marks for its cache.
+    """
     fields = dict(request.fields)
     fields["model"] = Raw(_encoder.encode(target.model))
     fields.pop("stream_options", None)
@@ -61,6 +73,8 @@ def chat_body(request: ChatRequest, target: Target, quirks: Quirks, *, stream: b
         fields.setdefault(name, value)
     if quirks.has_accent:
         fields["messages"] = said_there(request, fields["messages"], quirks, thinks=_thinks(request, fields))
+    if request.cache_marks:
+        fields["messages"] = with_marks(request, fields["messages"], target, marks)
     return _encoder.encode(fields)
 
 

@@ -50,7 +50,7 @@ OPENAI = _row(
 )  # fmt: skip
 AZURE = _row(
     "include", "max_tool_calls", "top_logprobs", "truncation", "service_tier", "prompt_cache_key",
-    "prompt_cache_retention", "safety_identifier", "user", "metadata",
+    "prompt_cache_options", "prompt_cache_retention", "safety_identifier", "user", "metadata",
     tools=SAFE_TOOLS - {"web_search", "tool_search"}, on=True,
 )  # fmt: skip
 
@@ -61,8 +61,8 @@ PRESETS: Mapping[str, Support] = {
         "include", "top_logprobs", "prompt_cache_key", "user", "metadata", tools=frozenset({"web_search", "mcp"}),
     ),
     "openrouter": _row(
-        "include", "top_logprobs", "truncation", "service_tier", "prompt_cache_key", "safety_identifier", "user",
-        "metadata", "max_tool_calls",
+        "include", "top_logprobs", "truncation", "service_tier", "prompt_cache_key", "prompt_cache_options",
+        "safety_identifier", "user", "metadata", "max_tool_calls",
     ),
     "vllm": _row("include", "top_logprobs", "truncation", "metadata", "user", "max_tool_calls"),
     "llamacpp": _row("metadata"),

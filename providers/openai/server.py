@@ -16,6 +16,7 @@ from msgspec import Meta, Raw, field, json, structs
 from gateway import Answer, Multipart, Target, Upstream, dialect_headers
 
 from .._shared.http_provider import HttpOptions, HttpProvider
+from .cache_marks import Marks
 from .presets import OPENAI, PRESETS, Quirks, field_value
 
 OFFICIAL_HOST = "api.openai.com"
@@ -29,6 +30,7 @@ class SharedOptions(HttpOptions, frozen=True, forbid_unknown_fields=True, kw_onl
     send_cache_key: bool | None = None  # whether calls of a session get a `prompt_cache_key`, or that header
     # the header that names the session of a chat call in place of `prompt_cache_key`; "": none; unset: the preset's
     session_header: Annotated[str, Meta(max_length=64, pattern=r"^[A-Za-z0-9_-]*\Z")] | None = None
+    cache_marks: Marks | None = None  # in whose words it takes marks for its prompt cache; unset: as the preset says
     # request fields that the server spells otherwise: seed = "random_seed"
     rename: dict[str, str] = field(default_factory=dict)
     # efforts that the server calls otherwise: minimal = "low"
@@ -65,6 +67,8 @@ class OpenAIServer(HttpProvider):
         self.forwarded_fields = self.quirks.own.union(options.forward_params)
         self.official = urlsplit(self.base_url).hostname == OFFICIAL_HOST
         self.session_header = self._session_header()
+        own: Marks = "openai" if self.official else self.quirks.cache_marks
+        self.marks: Marks = own if options.cache_marks is None else options.cache_marks
 
     @property
     def configured_url(self) -> str:

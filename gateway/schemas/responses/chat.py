@@ -83,7 +83,8 @@ def _add_options(chat: dict[str, Any], asked: ResponsesRequest) -> None:
             chat["top_logprobs"] = asked.top_logprobs
     if asked.prompt_cache_options is not None:
         options = asked.prompt_cache_options
-        chat["prompt_cache_options"] = {"mode": options.mode, "ttl": options.ttl}
+        chosen = {"mode": options.mode, "ttl": options.ttl}
+        chat["prompt_cache_options"] = {name: value for name, value in chosen.items() if value is not None}
     if asked.prompt_cache_retention is not None:
         chat["prompt_cache_retention"] = asked.prompt_cache_retention.replace("-", "_")
     _add_text(chat, asked)

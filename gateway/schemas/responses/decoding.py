@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec import Raw
 
 from gateway.errors import BadRequest, UnsupportedParameter
+from gateway.schemas.cache_marks import ANTHROPIC_MARK, OPENAI_MARK, marks_in
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.duplicate_keys import Examined, unexplained_names
 from gateway.schemas.empty_fields import drop_nulls
@@ -58,6 +59,8 @@ def decode_responses_request(
     except BadRequest as error:
         raise in_responses_terms(error) from None
     request.body = body if isinstance(body, bytes) else body.content
+    if OPENAI_MARK.encode() in request.body or ANTHROPIC_MARK.encode() in request.body:
+        request.cache_marks = marks_in(request.messages)
     request.native = ResponsesNative(
         dialect=RESPONSES,
         fields=_native_fields(asked, fields, items),
@@ -68,6 +71,7 @@ def decode_responses_request(
         custom=tools.custom,
         bare_tools=tools.bare,
         spaces=tools.spaces,
+        marks=request.cache_marks,
         extra_tools=any(isinstance(item, ToolsItem) for item in items),
         demanded=tools.demanded,
         compacts="document" if compacts else "item" if triggered else "",

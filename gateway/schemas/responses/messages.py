@@ -212,8 +212,11 @@ def _answer_part(part: Part, path: str) -> dict[str, Any]:
 def _part(part: Part, path: str, *, media: bool = True) -> dict[str, Any]:
     """A part of a message that is no answer, with its mark for the upstream's cache."""
     written = _content(part, path, media=media)
-    mark = part.cache_breakpoint if isinstance(part, CachedPart) else None
-    if mark is not None:
+    if not isinstance(part, CachedPart) or (mark := part.cache_breakpoint) is None:
+        return written
+    if part.prompt_cache_breakpoint is None:
+        written["cache_control"] = part.cache_control
+    else:
         ttl = {} if mark.ttl is None else {"ttl": mark.ttl}
         written["prompt_cache_breakpoint"] = {"mode": mark.mode, **ttl}
     return written

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, structs
 
 from gateway.errors import UnsupportedParameter
+from gateway.schemas.cache_marks import ANTHROPIC_MARK, OPENAI_MARK
 from gateway.schemas.native_request import AcceptedFields, NativeRequest
 from gateway.schemas.responses.compaction import COMPACTION, message_item, with_instruction
 from gateway.schemas.vendor_tools import NO_USES, VendorUses, any_run_by_vendor, tool_uses
@@ -16,6 +17,7 @@ _encoder = msgspec.json.Encoder()
 _array = msgspec.json.Decoder(list[Raw])
 _table = msgspec.json.Decoder(dict[str, Raw])
 MOST_CALLS = "max_tool_calls"
+CACHE_OPTIONS = "prompt_cache_options"  # an upstream that takes it takes marks on parts, too
 OWN_TOOLS = frozenset({"function", "custom"})  # types of tools that the caller runs
 
 
@@ -37,6 +39,7 @@ class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
     extra_tools: bool = False  # the input has an item with tools
     demanded: tuple[str, str] | None = None  # a param and a message: what only an upstream of the dialect can do
     chosen: str = ""  # the type of a hosted tool that `tool_choice` demands
+    marks: frozenset[str] = frozenset()  # names of the marks for the prompt cache on parts of the input
     compacted: str = ""  # the path of an earlier compaction by an upstream
 
     @property
@@ -58,7 +61,7 @@ class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
     def accepted_by(self, accepted: AcceptedFields) -> NativeRequest:
         if self.compacts and COMPACTION not in accepted.tools:
             return self._for_summary().accepted_by(accepted)
-        left = super().accepted_by(accepted)
+        left = self._marked_for(accepted) if self.marks else super().accepted_by(accepted)
         lacking = self.hosted - accepted.tools
         if not lacking:
             return left
@@ -71,6 +74,16 @@ class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
         if self.extra_tools:
             fields["input"] = Raw(_encoder.encode([_with_item_tools(item, allowed) for item in _items(fields)]))
         return structs.replace(left, fields=fields, dropped=(*left.dropped, *dropped_tools(lacking)))
+
+    def _marked_for(self, accepted: AcceptedFields) -> NativeRequest:
+        """What an upstream takes, with marks for its cache in OpenAI's words; without them where it has none."""
+        left = super().accepted_by(accepted)
+        takes_marks = CACHE_OPTIONS in accepted.fields
+        if takes_marks and ANTHROPIC_MARK not in self.marks:
+            return left
+        lacking = self.marks - {OPENAI_MARK} if takes_marks else self.marks
+        fields = {**left.fields, "input": without_members(left.fields["input"], lacking)}
+        return structs.replace(left, fields=fields, dropped=(*left.dropped, *sorted(lacking)))
 
     def _for_summary(self) -> ResponsesNative:
         """The same as a request for a summary, for an upstream that has no compaction."""
@@ -102,6 +115,21 @@ class ResponsesNative(NativeRequest, frozen=True, kw_only=True):
 
     def _items_with_tools(self) -> list[Raw]:
         return _items(dict(self.fields)) if self.extra_tools else []
+
+
+def without_members(items: Raw, names: frozenset[str]) -> Raw:
+    """The input without these members of the parts of its items."""
+    return Raw(_encoder.encode([_without_members(item, names) for item in _array.decode(items)]))
+
+
+def _without_members(item: Raw, names: frozenset[str]) -> Raw:
+    fields = _table.decode(item)
+    for holder in ("content", "output"):
+        if bytes(fields.get(holder, b"")).startswith(b"["):
+            parts = [_table.decode(part) for part in _array.decode(fields[holder])]
+            kept = [{name: raw for name, raw in part.items() if name not in names} for part in parts]
+            fields[holder] = Raw(_encoder.encode(kept))
+    return Raw(_encoder.encode(fields))
 
 
 def dropped_tools(types: Iterable[str]) -> list[str]:
