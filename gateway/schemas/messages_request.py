@@ -6,6 +6,7 @@ It raises nothing but `BadRequest` errors. Sharp edge: an error names fields of 
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import msgspec
@@ -39,7 +40,7 @@ from gateway.schemas.session_hints import session_of_user
 from gateway.schemas.validation import BodyDecoder
 
 OLD_VERSION, NEW_VERSION = "2023-06-01", "2026-10-21"
-VERSIONS = frozenset({"", OLD_VERSION, NEW_VERSION})  # of `anthropic-version`; "" where the header is absent
+_VERSION = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 #: Sampling fields, which the newer version refuses with any value.
 SAMPLING = ("temperature", "top_p", "top_k")
 #: Fields that the gateway writes into what it forwards.
@@ -100,10 +101,11 @@ def decode_messages(
 ) -> ChatRequest:
     """The request in `body`; raises only BadRequest errors, with the exact param.
 
-    `version` and `betas` come from the headers. `counts`: the request asks for the number of its tokens alone.
+    `version` and `betas` come from the headers; a version that is newer than the gateway is for the upstream to judge.
+    `counts`: the request asks for the number of its tokens alone.
     """
-    if version not in VERSIONS:
-        raise invalid("anthropic-version", f"expected {OLD_VERSION} or {NEW_VERSION}")
+    if version and (not _VERSION.fullmatch(version) or version < OLD_VERSION):
+        raise invalid("anthropic-version", f"expected a date from {OLD_VERSION} on, such as {NEW_VERSION}")
     sent = _decode(body, _counts if counts else _answers)
     _check(sent, version)
     request, only_native = _translated(sent)
@@ -112,6 +114,7 @@ def decode_messages(
     request.native = MessagesNative(
         MESSAGES,
         fields={name: raw for name, raw in sent.fields.items() if name not in OURS},
+        version=version,
         betas=betas,
         dropped=sent.dropped,
         unknown=sent.unknown_fields,

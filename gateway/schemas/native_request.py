@@ -37,6 +37,7 @@ class NativeRequest(Struct, frozen=True):
     unknown: tuple[str, ...] | None = None  # fields that the dialect does not know; None: see `ChatRequest.extra`
     only_native: str = ""  # the path of a demand that no other upstream can meet
     compacts: str = ""  # a compaction is asked for: "item" in the input, or "document" by its own path
+    version: str = ""  # of the dialect, where a header names it
     session: str = ""  # the client's own name of the conversation, where the dialect has a place for it
 
     def accepted_by(self, accepted: AcceptedFields) -> NativeRequest:

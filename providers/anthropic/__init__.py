@@ -185,7 +185,8 @@ class AnthropicProvider(HttpProvider, Chat):
 
     async def _send(self, request: ChatRequest, target: Target, *, stream: bool) -> Answer:
         traits, native = self._traits_of(target.model), native_of(request)
-        headers = {**self._service.headers(traits), **await self._credential_headers()}
+        version = native.version if native is not None else ""
+        headers = {**self._service.headers(traits, version), **await self._credential_headers()}
         if native is None:
             fields = chat_body(request, traits)
         else:

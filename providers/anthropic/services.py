@@ -37,9 +37,9 @@ class AnthropicService:
         """The same for every model."""
         return self._url
 
-    def headers(self, traits: ModelTraits) -> dict[str, str]:
-        """Those that only this service has."""
-        return {"anthropic-version": traits.version}
+    def headers(self, traits: ModelTraits, version: str) -> dict[str, str]:
+        """Those that only this service has. `version`: the caller's; one that the model demands goes before it."""
+        return {"anthropic-version": version if version and traits.version == OLD_VERSION else traits.version}
 
     def body(self, fields: Body, model: str, traits: ModelTraits) -> Body:
         """The fields of a request with what this service wants beside them."""
@@ -66,7 +66,7 @@ class VertexService:
         """The method of the model."""
         return f"{self._models}/{quote(model, safe='@')}:{'streamRawPredict' if stream else 'rawPredict'}"
 
-    def headers(self, traits: ModelTraits) -> dict[str, str]:
+    def headers(self, traits: ModelTraits, version: str) -> dict[str, str]:
         """None: the version is in the body."""
         return {}
 

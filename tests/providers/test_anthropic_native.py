@@ -46,6 +46,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
             "store": {"data_dir": str(tmp_path)},
             "providers": {
                 "claude": provider,
+                "dated": {**provider, "models": {"*": {"version": "2026-10-21"}}},
                 "own": {**provider, "accepts": {"fields": ["...", "speed"], "betas": ["*"], "tools": []}},
             },
             "groups": {"default": {}},
@@ -54,6 +55,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "budget": {"provider": "claude", "model": BUDGET, **rest},
                 "small": {"provider": "claude", "model": BUDGET, **rest, "max_output_tokens": 2000},
                 "own": {"provider": "own", "model": "claude-sonnet-5", **rest},
+                "dated": {"provider": "dated", "model": "claude-sonnet-5", **rest},
                 "tiny": {"provider": "claude", "model": "tiny", **rest},
             },
         },
@@ -301,3 +303,20 @@ async def test_compaction_is_forwarded_and_its_tokens_are_charged(
     turns = [user, {"role": "assistant", "content": found["content"]}, user]
     await post(client, messages=turns, **{field: value})
     assert upstream.seen[1].json["messages"][1]["content"][0] == COMPACTION
+
+
+@pytest.mark.parametrize("version", ["2023-06-01", "2026-10-21", "2027-03-01"])
+async def test_version_of_the_caller_is_forwarded(client: Client, upstream: FakeUpstream, version: str) -> None:
+    client.headers["anthropic-version"] = version
+    response, found = await post(client)
+    assert response.status == 200, found
+    assert upstream.seen[0].headers["anthropic-version"] == version
+
+
+async def test_version_that_a_model_demands_goes_before_that_of_the_caller(
+    client: Client, upstream: FakeUpstream
+) -> None:
+    client.headers["anthropic-version"] = "2027-03-01"
+    response, found = await post(client, model="dated")
+    assert response.status == 200, found
+    assert upstream.seen[0].headers["anthropic-version"] == "2026-10-21"

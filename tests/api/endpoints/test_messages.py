@@ -272,7 +272,7 @@ async def test_limits_have_the_dialects_headers(client: Client, keys: Keys, upst
     assert not [name for name in response.headers if name.lower().startswith("x-ratelimit")]
 
 
-@pytest.mark.parametrize("version", ["2023-06-01", "2026-10-21", None])
+@pytest.mark.parametrize("version", ["2023-06-01", "2026-10-21", "2027-03-01", None])
 async def test_known_versions_are_served(client: Client, upstream: FakeUpstream, version: str | None) -> None:
     upstream.enqueue(Reply.json(ANSWER))
     headers = {**client.headers, **({"anthropic-version": version} if version else {})}
@@ -281,8 +281,9 @@ async def test_known_versions_are_served(client: Client, upstream: FakeUpstream,
 
 
 async def test_unknown_version_and_sampling_of_the_newest_are_refused(client: Client) -> None:
-    response, document = await post(client, headers={**client.headers, "anthropic-version": "2020-01-01"})
-    assert (response.status, document["error"]["details"]["param"]) == (400, "anthropic-version")
+    for version in ("2020-01-01", "2023-01-01", "newest", "2026-10-21x", "٢٠٢٦-10-21"):
+        response, document = await post(client, headers={**client.headers, "anthropic-version": version})
+        assert (response.status, document["error"]["details"]["param"]) == (400, "anthropic-version")
     newest = {**client.headers, "anthropic-version": "2026-10-21"}
     response, document = await post(client, headers=newest, temperature=1)
     assert (response.status, document["error"]["details"]["param"]) == (400, "temperature")
