@@ -18,8 +18,6 @@ from collections.abc import Callable
 from typing import Literal
 from urllib.parse import quote, urlencode
 
-from msgspec import structs
-
 from gateway import Provider, Secret, Target, Upstream, hookimpl
 
 from .._shared.http_provider import checked_base_url
@@ -51,7 +49,7 @@ class AzureProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscri
     def __init__(self, options: Options, upstream: Upstream) -> None:
         if (options.api_key is None) == (options.token is None):
             raise ValueError("either an api_key or a token is needed")
-        self.quirks = structs.replace(quirks_of(options), cache_marks="openai")
+        self.quirks = quirks_of(options).official
         self._by_deployment = options.api_version[:4].isdecimal()
         self._query = f"?{urlencode({'api-version': options.api_version})}" if options.api_version else ""
         super().__init__(options, upstream)

@@ -73,14 +73,16 @@ def _change_of_answer(message: AssistantMessage, quirks: Quirks, *, thinks: bool
     reasoned = reasoned or message.reasoning_details is not UNSET or message.thinking_blocks is not UNSET
     renames = reasoned and quirks.reasoning_back != "as_sent"
     shortens = quirks.short_call_ids and any(not _SHORT_ID.fullmatch(call.id) for call in message.tool_calls or ())
+    unsigns = not quirks.keeps_signatures and any(_is_signed(call) for call in message.tool_calls or ())
     keys = quirks.answer_keys
-    if not renames and not shortens and keys is None:
+    if not renames and not shortens and not unsigns and keys is None:
         return None
 
     def change(fields: Fields, typed: AssistantMessage) -> None:
         if renames:
-            name = "reasoning" if quirks.reasoning_back == "as_reasoning" else "reasoning_content" if thinks else ""
-            _rename_reasoning(fields, typed, name)
+            _rename_reasoning(fields, typed, _name_of_reasoning(quirks, thinks=thinks))
+        if unsigns:
+            _leave_out_signatures(fields)
         if shortens:
             _shorten_call_ids(fields)
         if keys is not None:
@@ -88,6 +90,25 @@ def _change_of_answer(message: AssistantMessage, quirks: Quirks, *, thinks: bool
                 del fields[key]
 
     return change
+
+
+def _name_of_reasoning(quirks: Quirks, *, thinks: bool) -> str:
+    """The member in which an answer has its reasoning there; empty where it has none."""
+    if quirks.reasoning_back == "as_reasoning":
+        return "reasoning"
+    return "reasoning_content" if quirks.reasoning_back == "with_tools" and thinks else ""
+
+
+def _is_signed(call: Any) -> bool:
+    """Whether a call of a tool has a signature of the vendor that made it, such as Google."""
+    return getattr(call, "extra_content", UNSET) is not UNSET
+
+
+def _leave_out_signatures(fields: Fields) -> None:
+    calls = _parts.decode(fields["tool_calls"])
+    for call in calls:
+        call.pop("extra_content", None)
+    fields["tool_calls"] = Raw(_encoder.encode(calls))
 
 
 def _make_system(fields: Fields, _: Message) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Raw, Struct, json
+from msgspec import Raw, Struct, json, structs
 
 from gateway.schemas.chat_request import ChatRequest
 
@@ -20,7 +20,7 @@ OPENAI = "https://api.openai.com/v1"
 #: Everything that a chat may ask for: the fields of the wire, and the parts of messages that are no text.
 ALL_FIELDS = frozenset(ChatRequest.field_classes) | {"image_url", "input_audio", "file"}
 Instead = Mapping[str, Mapping[str, Raw]]  # by a field's value: the fields that say it there
-ReasoningBack = Literal["as_sent", "as_reasoning", "with_tools"]
+ReasoningBack = Literal["as_sent", "as_reasoning", "with_tools", "never"]
 
 
 class Quirks(Struct, frozen=True, kw_only=True):
@@ -37,6 +37,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
     developer_role: bool = True  # otherwise such messages are sent as `system`
     answer_keys: frozenset[str] | None = None  # what earlier answers may consist of; None: whatever comes
     reasoning_back: ReasoningBack = "as_sent"  # what becomes of their reasoning
+    keeps_signatures: bool = True  # of other vendors on calls of tools; it may be one of them
     short_call_ids: bool = False  # ids of tool calls must be nine letters or digits
     flat_audio: bool = False  # `input_audio` is the base64 itself
     cache_marks: Marks = "as_sent"  # on parts of messages: in whose words it takes them
@@ -46,11 +47,16 @@ class Quirks(Struct, frozen=True, kw_only=True):
     beta_prefill: str | None = None  # the same at its address that ends with /beta
 
     @property
+    def official(self) -> Quirks:
+        """The same for OpenAI's own API, which refuses members of messages that it does not know."""
+        return structs.replace(self, cache_marks="openai", reasoning_back="never", keeps_signatures=False)
+
+    @property
     def has_accent(self) -> bool:
         """Whether messages are not simply what OpenAI would be sent."""
         if not self.developer_role or self.answer_keys is not None or self.short_call_ids or self.flat_audio:
             return True
-        return self.reasoning_back != "as_sent"
+        return self.reasoning_back != "as_sent" or not self.keeps_signatures
 
     @property
     def chat_fields(self) -> frozenset[str] | None:
@@ -134,6 +140,7 @@ PRESETS: Mapping[str, Quirks] = {
     "mistral": Quirks(
         base_url="https://api.mistral.ai/v1",
         cache_marks="none",
+        keeps_signatures=False,
         # It answers 422 to any field that it does not know.
         refused=_OPENAI_ONLY | _OPENAI_HINTS | {"logit_bias", "file", "service_tier", "store", "user"},
         own=_MISTRAL_OWN,
@@ -150,6 +157,7 @@ PRESETS: Mapping[str, Quirks] = {
     "deepseek": Quirks(
         base_url="https://api.deepseek.com",
         cache_marks="none",
+        keeps_signatures=False,
         own=frozenset({"thinking"}),
         refused=_OPENAI_ONLY | _CACHE_OPTIONS | {"n", "logit_bias", "seed", "input_audio", "file"},
         instead={"reasoning_effort": _DEEPSEEK_LEVELS},
@@ -162,6 +170,7 @@ PRESETS: Mapping[str, Quirks] = {
     "groq": Quirks(
         base_url="https://api.groq.com/openai/v1",
         cache_marks="none",
+        keeps_signatures=False,
         # It answers 400 to any field that it does not know, and to those that none of its models can do.
         refused=_OPENAI_ONLY
         | _OPENAI_HINTS
@@ -176,6 +185,7 @@ PRESETS: Mapping[str, Quirks] = {
     "xai": Quirks(
         base_url="https://api.x.ai/v1",
         cache_marks="none",
+        keeps_signatures=False,
         refused=_CACHE_OPTIONS | {"modalities", "audio", "moderation", "logit_bias", "input_audio"},
         instead=_THREE_LEVELS,
         session_header="x-grok-conv-id",
@@ -183,6 +193,7 @@ PRESETS: Mapping[str, Quirks] = {
     "together": Quirks(
         base_url="https://api.together.xyz/v1",
         cache_marks="none",
+        keeps_signatures=False,
         own=_TOGETHER_OWN,
         refused=_OPENAI_ONLY | _CACHE_OPTIONS | {"file"},
         instead=_THREE_LEVELS,
@@ -191,6 +202,7 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "openrouter": Quirks(
         base_url="https://openrouter.ai/api/v1",
+        keeps_signatures=False,  # it has them in `reasoning_details`
         cache_marks="anthropic",  # which it writes in the words of each model
         own=_OPENROUTER_OWN,
         refused=frozenset({"moderation"}),
@@ -202,6 +214,7 @@ PRESETS: Mapping[str, Quirks] = {
     "vllm": Quirks(
         base_url="http://localhost:8000/v1",
         cache_marks="none",
+        keeps_signatures=False,
         own=_VLLM_OWN,
         prefill="continue_final_message",
         refused=_OPENAI_ONLY | _CACHE_OPTIONS,
@@ -211,6 +224,7 @@ PRESETS: Mapping[str, Quirks] = {
     "llamacpp": Quirks(
         base_url="http://localhost:8080/v1",
         cache_marks="none",
+        keeps_signatures=False,
         own=_LLAMACPP_OWN,
         refused=_OPENAI_ONLY | _CACHE_OPTIONS,
         instead=_THREE_LEVELS,
@@ -220,6 +234,7 @@ PRESETS: Mapping[str, Quirks] = {
     "ollama": Quirks(
         base_url="http://localhost:11434/v1",
         cache_marks="none",
+        keeps_signatures=False,
         own=frozenset({"reasoning"}),
         # It ignores what it does not know, so what a caller counts on has to be refused here.
         refused=_OPENAI_ONLY | _CACHE_OPTIONS | {"n", "logit_bias", "input_audio", "file"},

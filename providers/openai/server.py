@@ -67,8 +67,9 @@ class OpenAIServer(HttpProvider):
         self.forwarded_fields = self.quirks.own.union(options.forward_params)
         self.official = urlsplit(self.base_url).hostname == OFFICIAL_HOST
         self.session_header = self._session_header()
-        own: Marks = "openai" if self.official else self.quirks.cache_marks
-        self.marks: Marks = own if options.cache_marks is None else options.cache_marks
+        if self.official:
+            self.quirks = self.quirks.official
+        self.marks: Marks = self.quirks.cache_marks if options.cache_marks is None else options.cache_marks
 
     @property
     def configured_url(self) -> str:
