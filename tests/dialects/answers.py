@@ -13,6 +13,9 @@ from . import bedrock
 
 Document = dict[str, Any]
 
+TOKENS_IN, CACHED, TOKENS_OUT = 100, 40, 20
+SIGNATURE = "c2lnbmF0dXJlLW9mLXRoaW5raW5n"
+
 
 class Call(Struct, frozen=True):
     """A tool that the model calls."""
@@ -22,16 +25,20 @@ class Call(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """What the model answers. The prompt has 100 tokens, 40 of them from the cache, and the answer has 20."""
+    """What the model answers, and its tokens: those of the prompt, those of them from the cache, those of the answer.
+
+    Tokens that a cache took are counted with the prompt.
+    """
 
     text: str = ""
     calls: tuple[Call, ...] = ()
     thinking: str = ""
     finish: str = "stop"  # stop, length or refusal
-
-
-TOKENS_IN, CACHED, TOKENS_OUT = 100, 40, 20
-SIGNATURE = "c2lnbmF0dXJlLW9mLXRoaW5raW5n"
+    tokens_in: int = TOKENS_IN
+    cached: int = CACHED
+    written: int = 0  # into the cache; of `tokens_in`
+    tokens_out: int = TOKENS_OUT
+    first_call: int = 0  # the number of its first call in the conversation
 
 
 def reply(answer: Answer, seen: Seen) -> Reply:
@@ -64,7 +71,7 @@ def _chat(answer: Answer, *, streamed: bool) -> Reply:
     reasons = {"stop": "tool_calls" if answer.calls else "stop", "length": "length", "refusal": "content_filter"}
     calls = [
         {"id": call_id(n), "type": "function", "function": {"name": c.name, "arguments": json.dumps(c.arguments)}}
-        for n, c in enumerate(answer.calls)
+        for n, c in enumerate(answer.calls, answer.first_call)
     ]
     message: Document = {"role": "assistant", "content": answer.text or None}
     if answer.thinking:
@@ -72,10 +79,10 @@ def _chat(answer: Answer, *, streamed: bool) -> Reply:
     if calls:
         message["tool_calls"] = calls
     usage = {
-        "prompt_tokens": TOKENS_IN,
-        "completion_tokens": TOKENS_OUT,
-        "total_tokens": TOKENS_IN + TOKENS_OUT,
-        "prompt_tokens_details": {"cached_tokens": CACHED},
+        "prompt_tokens": answer.tokens_in,
+        "completion_tokens": answer.tokens_out,
+        "total_tokens": answer.tokens_in + answer.tokens_out,
+        "prompt_tokens_details": {"cached_tokens": answer.cached},
     }
     head = {"id": "up", "created": 1, "model": "up"}
     reason = reasons[answer.finish]
@@ -98,7 +105,7 @@ def _responses(answer: Answer, *, streamed: bool) -> Reply:
     if answer.thinking:
         summary = [{"type": "summary_text", "text": answer.thinking}]
         items.append({"id": "rs_1", "type": "reasoning", "summary": summary, "encrypted_content": SIGNATURE})
-    for n, c in enumerate(answer.calls):
+    for n, c in enumerate(answer.calls, answer.first_call):
         call = {"call_id": call_id(n), "name": c.name, "arguments": json.dumps(c.arguments)}
         items.append({"id": f"fc_{n}", "type": "function_call", "status": "completed", **call})
     if answer.text:
@@ -109,11 +116,11 @@ def _responses(answer: Answer, *, streamed: bool) -> Reply:
     status = "completed" if answer.finish == "stop" else "incomplete"
     details = None if answer.finish == "stop" else {"reason": reasons[answer.finish]}
     usage = {
-        "input_tokens": TOKENS_IN,
-        "input_tokens_details": {"cached_tokens": CACHED},
-        "output_tokens": TOKENS_OUT,
+        "input_tokens": answer.tokens_in,
+        "input_tokens_details": {"cached_tokens": answer.cached},
+        "output_tokens": answer.tokens_out,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": TOKENS_IN + TOKENS_OUT,
+        "total_tokens": answer.tokens_in + answer.tokens_out,
     }
     head = {"id": "resp_up", "object": "response", "created_at": 1, "model": "up", "error": None}
     done = head | {"status": status, "incomplete_details": details, "output": items, "usage": usage}
@@ -166,14 +173,15 @@ def _messages(answer: Answer, *, streamed: bool) -> Reply:
     if answer.text:
         blocks.append({"type": "text", "text": answer.text})
     blocks += [
-        {"type": "tool_use", "id": call_id(n), "name": c.name, "input": c.arguments} for n, c in enumerate(answer.calls)
+        {"type": "tool_use", "id": call_id(n), "name": c.name, "input": c.arguments}
+        for n, c in enumerate(answer.calls, answer.first_call)
     ]
     reasons = {"stop": "tool_use" if answer.calls else "end_turn", "length": "max_tokens", "refusal": "refusal"}
     usage = {
-        "input_tokens": TOKENS_IN - CACHED,
-        "cache_read_input_tokens": CACHED,
-        "cache_creation_input_tokens": 0,
-        "output_tokens": TOKENS_OUT,
+        "input_tokens": answer.tokens_in - answer.cached - answer.written,
+        "cache_read_input_tokens": answer.cached,
+        "cache_creation_input_tokens": answer.written,
+        "output_tokens": answer.tokens_out,
     }
     head = {"id": "msg_up", "type": "message", "role": "assistant", "model": "up", "stop_sequence": None}
     if not streamed:
@@ -194,7 +202,8 @@ def _converse(answer: Answer, *, streamed: bool) -> Reply:
     if answer.text:
         blocks.append({"text": answer.text})
     blocks += [
-        {"toolUse": {"toolUseId": call_id(n), "name": c.name, "input": c.arguments}} for n, c in enumerate(answer.calls)
+        {"toolUse": {"toolUseId": call_id(n), "name": c.name, "input": c.arguments}}
+        for n, c in enumerate(answer.calls, answer.first_call)
     ]
     reasons = {
         "stop": "tool_use" if answer.calls else "end_turn",
@@ -202,10 +211,11 @@ def _converse(answer: Answer, *, streamed: bool) -> Reply:
         "refusal": "content_filtered",
     }
     usage = {
-        "inputTokens": TOKENS_IN - CACHED,
-        "cacheReadInputTokens": CACHED,
-        "outputTokens": TOKENS_OUT,
-        "totalTokens": TOKENS_IN + TOKENS_OUT,
+        "inputTokens": answer.tokens_in - answer.cached - answer.written,
+        "cacheReadInputTokens": answer.cached,
+        "cacheWriteInputTokens": answer.written,
+        "outputTokens": answer.tokens_out,
+        "totalTokens": answer.tokens_in + answer.tokens_out,
     }
     write = bedrock.streamed if streamed else bedrock.whole
     return write(blocks, reasons[answer.finish], usage)
@@ -248,10 +258,10 @@ def _gemini(answer: Answer, *, streamed: bool) -> Reply:
         first["thoughtSignature"] = SIGNATURE
     reasons = {"stop": "STOP", "length": "MAX_TOKENS", "refusal": "SAFETY"}
     usage = {
-        "promptTokenCount": TOKENS_IN,
-        "cachedContentTokenCount": CACHED,
-        "candidatesTokenCount": TOKENS_OUT,
-        "totalTokenCount": TOKENS_IN + TOKENS_OUT,
+        "promptTokenCount": answer.tokens_in,
+        "cachedContentTokenCount": answer.cached,
+        "candidatesTokenCount": answer.tokens_out,
+        "totalTokenCount": answer.tokens_in + answer.tokens_out,
     }
     candidate = {"index": 0, "content": {"role": "model", "parts": parts}, "finishReason": reasons[answer.finish]}
     whole = {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "up", "responseId": "up"}
