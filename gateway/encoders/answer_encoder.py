@@ -11,7 +11,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from gateway.billing.delivered import Delivered
 from gateway.billing.usage import is_possible
@@ -127,6 +127,8 @@ class AnswerEncoder:
     def _feed_counted(self, chunk: ChatChunk) -> bytes:
         """The frames of a chunk with a usage, which counts the answer up to and with this chunk."""
         usage, chunk.usage = chunk.usage, UNSET
+        if not chunk.choices and chunk.service_tier is not UNSET and chunk.service_tier is not None:
+            self._last = structs.replace(self._last, service_tier=chunk.service_tier)
         frames = self.feed(chunk)
         self._take_usage(usage)
         return frames
@@ -160,7 +162,7 @@ class AnswerEncoder:
 
     @property
     def used_tier(self) -> str | UnsetType | None:
-        """The service tier the upstream named, in its last chunk."""
+        """The service tier the upstream named, in its last chunk or beside its usage."""
         return self._last.service_tier
 
     def close(self) -> bytes:

@@ -68,7 +68,10 @@ class ChatStreamEncoder(AnswerEncoder):
         return b"".join(frames)
 
     def _usage_frame(self) -> bytes:
-        last = self._stamp(ChatChunk(system_fingerprint=self._last.system_fingerprint), [])
+        before = self._last
+        last = self._stamp(
+            ChatChunk(system_fingerprint=before.system_fingerprint, service_tier=before.service_tier), []
+        )
         last.usage = self.counted_usage()
         return encode_data(_encoder.encode(last))
 
