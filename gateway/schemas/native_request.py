@@ -9,6 +9,7 @@ service tier are those of the `ChatRequest`; a provider that forwards a native b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 
 from msgspec import Raw, Struct, structs
 
@@ -23,8 +24,14 @@ class AcceptedFields(Struct, frozen=True):
     """What an upstream takes of a dialect; everything else is left out and named to the client."""
 
     fields: frozenset[str]  # of the body, top level
-    betas: frozenset[str] | None = frozenset()  # flags in a header, such as `anthropic-beta`; None: all
+    betas: frozenset[str] | None = frozenset()  # flags in a header, such as `anthropic-beta`, as patterns; None: all
     tools: frozenset[str] = frozenset()  # types of tools that the upstream runs by itself
+
+    def takes_flag(self, flag: str) -> bool:
+        """Whether the upstream takes this flag."""
+        if self.betas is None or flag in self.betas:
+            return True
+        return any(fnmatchcase(flag, pattern) for pattern in self.betas if "*" in pattern)
 
 
 class NativeRequest(Struct, frozen=True):
@@ -43,7 +50,7 @@ class NativeRequest(Struct, frozen=True):
     def accepted_by(self, accepted: AcceptedFields) -> NativeRequest:
         """The same without what an upstream does not take; `dropped` names it."""
         fields = {name: raw for name, raw in self.fields.items() if name in accepted.fields}
-        betas = self.betas if accepted.betas is None else tuple(one for one in self.betas if one in accepted.betas)
+        betas = tuple(flag for flag in self.betas if accepted.takes_flag(flag))
         if len(fields) == len(self.fields) and len(betas) == len(self.betas):
             return self
         left_out = [name for name in self.fields if name not in fields]

@@ -39,15 +39,11 @@ def fitted(native: NativeRequest, accepted: AcceptedFields) -> NativeRequest:
     flags = [FLAGS.get(flag, flag) for flag in native.betas]
     flags += _flags_of_tools(native)
     fields = native.fields
-    if not _is_accepted(SYSTEM_TURNS, accepted):
+    if not accepted.takes_flag(SYSTEM_TURNS):
         fields = {**fields, "messages": without_system_turns(fields["messages"])}
-    if not _is_accepted(CACHE_SCOPE, accepted):
+    if not accepted.takes_flag(CACHE_SCOPE):
         fields = without_scope(fields)
     return structs.replace(native, fields=fields, betas=tuple(dict.fromkeys(flags)))
-
-
-def _is_accepted(flag: str, accepted: AcceptedFields) -> bool:
-    return accepted.betas is None or flag in accepted.betas
 
 
 def _flags_of_tools(native: NativeRequest) -> list[str]:
