@@ -66,7 +66,7 @@ class CompactionStreamEncoder(ResponsesStreamEncoder):
             self._summary.append(part.delta.content)
         return self._begin()
 
-    def feed_texts(self, like: ChatChunk, texts: list[str], below: float) -> bytes:
+    def feed_texts(self, sample: ChatChunk, texts: list[str], below: float) -> bytes:
         return b""
 
     def last_frames(self, finishes: list[ChunkChoice]) -> bytes:
