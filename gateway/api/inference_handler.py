@@ -69,6 +69,8 @@ class InferenceHandler(KeyedHandler):
         assert self.key is not None
         bind(self.metadata.forwarded_headers)
         try:
+            if self.endpoint.decodes_for_account and not self.services.sealed_text.is_ready:
+                await self.services.sealed_text.prepare()
             pending = self.body.complete()
             if pending is not None:
                 await pending

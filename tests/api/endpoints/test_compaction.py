@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.accounts import sealed_text
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
@@ -17,6 +19,7 @@ from gateway.config.loader import parse
 from gateway.config.settings import Settings
 from gateway.ids import to_request_id
 from gateway.ledger import Ledger
+from gateway.runtime.gateway import Gateway
 from gateway.schemas.responses.compaction import BEFORE, INSTRUCTION
 from gateway.testing import FakeUpstream, Reply
 from tests.api.conftest import Client, settled
@@ -293,3 +296,27 @@ async def test_model_that_writes_nothing_is_no_compaction(
     assert types(events)[-1] == "failed"
     assert "compaction" not in json.dumps(events)
     await settled(accounts)
+
+
+async def test_cipher_is_imported_beside_the_loop_at_the_first_request(
+    client: Client, upstream: FakeUpstream, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The import takes 20 ms. Workers without requests of this API need none."""
+    threads: list[int] = []
+    cipher = sealed_text._cipher
+
+    def noted() -> Any:
+        threads.append(threading.get_ident())
+        return cipher()
+
+    monkeypatch.setattr(sealed_text, "_cipher", noted)
+    async with client.request(
+        "POST", "/v1/chat/completions", json={"model": "m1", "messages": [{"role": "user", "content": "Hi"}]}
+    ) as response:
+        assert (response.status, threads) == (200, [])
+    for _ in range(2):
+        status, _ = await ask(client, input="Hi")
+        assert status == 200
+        assert len(threads) == 1 and threads[0] != threading.get_ident()
+    status, answer = await ask(client)
+    assert (status, answer["output"][0]["type"], len(threads)) == (200, "compaction", 2)
