@@ -6,6 +6,7 @@ target can be tried after an early failure.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
@@ -61,6 +62,7 @@ ARGUMENTS = frozenset(
 )  # fmt: skip
 BEGINNINGS = frozenset({"response.created", "response.in_progress", "response.queued"})
 FINISHED = frozenset({"response.completed", "response.incomplete"})
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")  # of an event; it becomes a line of the answer
 FAILED = frozenset({"response.failed", "response.cancelled", "error"})
 SEARCHES = "web_search_call"
 PLACE = ("type", "item_id", "output_index", "content_index", "summary_index")  # of a text that events go on with
@@ -192,6 +194,8 @@ def read_event(event: Event, wire: WireEvent, hidden: Sequence[str]) -> NativeCh
     """The chunk of an event; raises the error of one that ends a failed answer."""
     data = event.data
     name = wire.type or event.name
+    if not _NAME.fullmatch(name):
+        raise UpstreamInvalidResponse(detail="an event whose name is none")
     if name in TEXTS:
         delta = Delta()
         setattr(delta, TEXTS[name], _text(wire.delta))
