@@ -133,6 +133,14 @@ async def test_forwarded_responses_request_keeps_marks_where_the_server_has_them
     assert named == ("" if is_kept else name)
 
 
+async def test_mark_of_a_responses_request_carries_nothing_else(client: Client, upstream: FakeUpstream) -> None:
+    mark = {**HOUR, "api_base": "http://evil.example", "scope": "global"}
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "Long", ANTHROPIC: mark}]}]
+    sent, named = await ask(client, upstream, "/v1/responses", model="openrouter", input=items)
+    assert sent["messages"][0]["content"] == [{"type": "text", "text": "Long", ANTHROPIC: HOUR}]
+    assert "api_base" in named
+
+
 def request(*messages: dict[str, Any]) -> ChatRequest:
     return decode_chat_request(msgspec.json.encode({"model": "m", "messages": messages}))
 

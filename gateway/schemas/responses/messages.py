@@ -215,7 +215,8 @@ def _part(part: Part, path: str, *, media: bool = True) -> dict[str, Any]:
     if not isinstance(part, CachedPart) or (mark := part.cache_breakpoint) is None:
         return written
     if part.prompt_cache_breakpoint is None:
-        written["cache_control"] = part.cache_control
+        # Written anew: what was sent is only looked through for an upstream of the dialect.
+        written["cache_control"] = {"type": "ephemeral", **({} if mark.ttl is None else {"ttl": "1h"})}
     else:
         ttl = {} if mark.ttl is None else {"ttl": mark.ttl}
         written["prompt_cache_breakpoint"] = {"mode": mark.mode, **ttl}
