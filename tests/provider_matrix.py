@@ -9,7 +9,7 @@ from typing import Any
 from gateway.config.settings import PluginSettings
 from gateway.plugins.loader import load_plugins
 from gateway.plugins.provider import CAPABILITIES, Provider, capabilities_of
-from gateway.routing.request_adaptation import HONOURED
+from gateway.routing.request_adaptation import HONOURED, NAMED_HINTS
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageRequest
@@ -35,8 +35,8 @@ This page is made from the code by `python -m tests.provider_matrix`, and a test
 
 The class of a field decides what happens if the chosen provider cannot honour it: a *semantic* one would change the
 meaning of the answer and is refused with 400 `unsupported_parameter`; a *sampling* one is dropped and named in
-`x-gateway-dropped-params`; a *hint* is dropped silently. A `service_tier` for which the model's price has no factor
-is dropped and named for every provider. If a model has several targets, only those that can honour the request are
+`x-gateway-dropped-params`; a *hint* is dropped silently, except that `prompt_cache_options` is named. A
+`service_tier` for which the model's price has no factor is dropped and named for every provider. If a model has several targets, only those that can honour the request are
 tried. A model's `unsupported_params` drops sampling fields that its provider supports but the model does not. Some
 values are refused in addition to this table, such as an image URL if the dialect does not accept one.
 """
@@ -75,7 +75,8 @@ def _fields(capability: str, providers: Mapping[str, type[Provider]]) -> Iterabl
         if kind == "core":
             continue  # every provider honours those, or it has not the capability
         fields = (honoured(provider) for provider in providers.values())  # type: ignore[arg-type]  # a class attribute
-        yield [f"`{field}`", kind, *("yes" if known is None or field in known else REFUSAL[kind] for known in fields)]
+        lacking = REFUSAL["sampling" if field in NAMED_HINTS else kind]
+        yield [f"`{field}`", kind, *("yes" if known is None or field in known else lacking for known in fields)]
 
 
 def _table(head: list[str], rows: Iterable[list[str]]) -> str:
