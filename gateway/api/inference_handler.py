@@ -69,7 +69,7 @@ class InferenceHandler(KeyedHandler):
         assert self.key is not None
         bind(self.metadata.forwarded_headers)
         try:
-            if self.endpoint.decodes_for_account and not self.services.sealed_text.is_ready:
+            if self.endpoint.opens_sealed and not self.services.sealed_text.is_ready:
                 await self.services.sealed_text.prepare()
             pending = self.body.complete()
             if pending is not None:

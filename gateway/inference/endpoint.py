@@ -102,6 +102,7 @@ class Endpoint(ABC, Generic[R]):
     prompt_param: str = "messages"  # the `param` of errors about the prompt
     filter_code: ClassVar[str] = "content_filter"  # the error code when the upstream's filter refused the prompt
     names_model: ClassVar[bool] = False  # the answer has a field `model`
+    opens_sealed: ClassVar[bool] = False  # its requests may hold what the gateway sealed for their account
 
     def for_path(self, argument: str, query: str = "") -> Endpoint[R]:
         """The endpoint of a path that has a part of the request: the model, for example. `argument`: that part."""

@@ -62,6 +62,8 @@ class Responses:
 class ResponsesEndpoint(ChatEndpoint):
     """Chat and reasoning models in this dialect; `compacts`: the path of compactions."""
 
+    opens_sealed = True
+
     def __init__(self, *, compacts: bool = False) -> None:
         super().__init__(Responses())
         self._compacts = compacts
@@ -107,6 +109,8 @@ class ResponsesEndpoint(ChatEndpoint):
 
 class ResponsesTokensEndpoint(InputTokensEndpoint):
     """`POST /v1/responses/input_tokens`; summaries count as the texts that they are."""
+
+    opens_sealed = True
 
     def __init__(self) -> None:
         super().__init__(Responses())
