@@ -189,8 +189,11 @@ def segment_frame(segment: Segment, number: int, speakers: Speakers) -> bytes:
 
 
 def done_frame(transcript: Transcript) -> bytes:
-    """The last event, with the whole text and the usage."""
-    return _frame({"type": "transcript.text.done", **_plain(transcript)})
+    """The last event, with the whole text and the counted tokens: OpenAI's has no place for seconds."""
+    document = _plain(transcript)
+    if "seconds" in document.get("usage", ()):
+        del document["usage"]
+    return _frame({"type": "transcript.text.done", **document})
 
 
 def _frame(document: dict[str, Any]) -> bytes:

@@ -114,7 +114,10 @@ def _anthropic_list(records: list[ModelRecord]) -> dict[str, Any]:
 
 def _anthropic_record(record: ModelRecord) -> dict[str, Any]:
     created = _rfc3339(record.created)
-    return {"type": "model", "id": record.id, "display_name": record.id, "created_at": created}
+    shown = {"type": "model", "id": record.id, "display_name": record.id, "created_at": created}
+    limits = {"max_input_tokens": record.context_window, "max_tokens": record.max_output_tokens}
+    known = {name: limit for name, limit in limits.items() if limit is not None}
+    return {**shown, "lifecycle": "deprecated" if record.shutdown_date else "active", **known}
 
 
 def _rfc3339(seconds: int) -> str:

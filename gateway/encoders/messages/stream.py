@@ -106,6 +106,7 @@ class MessagesStreamEncoder(TemplatedEncoder):
 
     def last_frames(self, finishes: list[ChunkChoice]) -> bytes:
         usage = messages_usage(self.counted_usage())
+        usage.pop("cache_creation", None)  # only a `message_start` and a whole answer have a place for it
         if self._end is not None:
             ended = _ended.decode(self._end)
             document: Any = {**_table.decode(self._end), "usage": with_kept(usage, ended.usage)}

@@ -230,10 +230,12 @@ async def test_upstream_with_compaction_gets_the_path_of_compactions(
     client: Client, upstream: FakeUpstream, accounts: Accounts
 ) -> None:
     answer = {"id": "resp_up", "object": "response.compaction", "created_at": 1, "usage": NATIVE_USAGE}
-    upstream.enqueue(Reply.json({**answer, "output": [TURNS[0], FOREIGN]}))
+    content = [{"type": "input_text", "text": "Fix the test"}]
+    turn = {"type": "message", "id": "msg_1", "status": "completed", "role": "user", "content": content}
+    upstream.enqueue(Reply.json({**answer, "output": [turn, FOREIGN]}))
     status, body = await ask(client, COMPACT, model="native", input=TURNS, store=False)
     assert status == 200
-    assert body["output"] == [TURNS[0], FOREIGN]
+    assert body["output"] == [turn, FOREIGN]
     assert body["id"].startswith("resp_") and body["id"] != "resp_up"
     [seen] = upstream.seen
     assert seen.path.endswith("/responses/compact")

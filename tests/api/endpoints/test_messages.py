@@ -125,6 +125,18 @@ async def test_cached_tokens_are_beside_the_input(client: Client, upstream: Fake
     assert document["usage"]["cache_read_input_tokens"] == 10
 
 
+async def test_lifetimes_of_cached_tokens_are_in_the_whole_answer_only(client: Client, upstream: FakeUpstream) -> None:
+    """Anthropic's `message_delta` has no place for them."""
+    details = {"cache_write_tokens": 10, "cache_write_tokens_details": {"ttl_30m_tokens": 4, "ttl_12h_tokens": 6}}
+    usage = {**USAGE, "prompt_tokens_details": details}
+    upstream.enqueue(Reply.json({**ANSWER, "usage": usage}), Reply.stream([*HELLO[:-1], {**HELLO[-1], "usage": usage}]))
+    _, document = await post(client)
+    assert document["usage"]["cache_creation"] == {"ephemeral_5m_input_tokens": 4, "ephemeral_1h_input_tokens": 6}
+    _, found = await stream(client)
+    assert found[-2][1]["usage"]["cache_creation_input_tokens"] == 10
+    assert "cache_creation" not in found[-2][1]["usage"]
+
+
 async def test_tool_calls_become_blocks_with_their_ids(client: Client, upstream: FakeUpstream) -> None:
     def call(index: int, arguments: str, **first: Any) -> dict[str, Any]:
         function = {"name": first.pop("name"), "arguments": arguments} if first else {"arguments": arguments}
@@ -347,7 +359,8 @@ async def test_claude_code_finds_what_it_asks_for_first(client: Client) -> None:
     headers = {**client.headers, "anthropic-version": "2023-06-01"}
     async with client.request("GET", "/v1/models?limit=1000", headers=headers) as response:
         listed = await response.json()
-    first = {"type": "model", "id": "capped", "display_name": "capped"}
+    limits = {"max_input_tokens": 1000, "max_tokens": 100}
+    first = {"type": "model", "id": "capped", "display_name": "capped", "lifecycle": "active", **limits}
     assert listed["data"][0].items() >= first.items()
     assert listed["has_more"] is False
     async with client.request("GET", "/v1/models/capped", headers=headers) as response:
