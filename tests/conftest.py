@@ -44,7 +44,7 @@ from tests.plugins_once import loaded_once
 from tests.polling import turns
 from tests.postgres import PostgresServer, postgres_server
 from tests.shared_bytecode import share_bytecode
-from tests.standards_hook import faults, watch
+from tests.standards_hook import Counts, faults, watch
 from tests.stopped_tests import says_where
 from tests.world import OpenWorld, open_world
 
@@ -77,6 +77,7 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     hypothesis.settings.load_profile("tests")
     share_bytecode(config)
+    config.pluginmanager.register(Counts())
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from gateway.sse import DONE_DATA, EventParser
 from gateway.testing.standards import classes
@@ -19,10 +20,29 @@ JSON, EVENTS = "application/json", "text/event-stream"
 PATHS = (
     (re.compile(r"/chat/completions$"), "chat"),
     (re.compile(r"/responses$"), "responses"),
+    (re.compile(r"/responses/compact$"), "compactions"),
+    (re.compile(r"/responses/input_tokens$"), "response tokens"),
     (re.compile(r"/messages$"), "messages"),
+    (re.compile(r"/messages/count_tokens$"), "message tokens"),
     (re.compile(r"/models/[^/]+:(?:streamG|g)enerateContent$"), "gemini"),
     (re.compile(r"/embeddings$"), "embeddings"),
+    (re.compile(r"/images/generations$"), "images"),
+    (re.compile(r"/images/edits$"), "edits"),
+    (re.compile(r"/audio/speech$"), "speech"),
+    (re.compile(r"/audio/transcriptions$"), "transcriptions"),
+    (re.compile(r"/v1/models$"), "models"),
+    (re.compile(r"/v1/models/[^:]+$"), "model"),
 )
+#: Dialects in whose streams an error has the usual shape of errors, which has no class.
+_BARE_ERRORS = frozenset({"chat", "gemini", "images", "edits", "speech", "transcriptions"})
+
+
+class Reading(Struct, frozen=True):
+    """What was read of one answer. `events` of a stream or socket; 0 for a whole answer."""
+
+    dialect: str
+    events: int
+    faults: list[str]
 
 
 def dialect_of(path: str) -> str | None:
@@ -36,49 +56,74 @@ def faults_of(path: str, content_type: str, body: bytes) -> list[str]:
 
     An answer at another path, and one of another content type, has no faults.
     """
+    reading = read_answer(path, content_type, body)
+    return reading.faults if reading is not None else []
+
+
+def read_answer(path: str, content_type: str, body: bytes) -> Reading | None:
+    """The same with what was read; None for an answer without a standard."""
     dialect = dialect_of(path)
-    if dialect is None:
-        return []
-    if content_type.startswith(EVENTS):
-        found = [
-            f"{name}: {text}" for name, kind, data in _events(dialect, body) for text in _faults(dialect, kind, data)
-        ]
-    elif content_type.startswith(JSON):
-        found = _whole(dialect, body)
+    if dialect is None or not content_type.startswith((JSON, EVENTS)):
+        return None
+    if content_type.startswith(JSON):
+        return _reading(dialect, 0, _whole(dialect, body))
+    events = list(_events(dialect, body))
+    found = [f"{name}: {text}" for name, kind, data in events for text in _faults(dialect, kind, data)]
+    return _reading(dialect, len(events), found)
+
+
+def read_message(path: str, message: bytes) -> Reading | None:
+    """The same for one message of a WebSocket; None where no standard has one."""
+    if dialect_of(path) != "responses":
+        return None
+    document = msgspec.json.decode(message)
+    name = str(document.get("type"))
+    if name == "error" and "status" in document:
+        found = faults(classes.class_of_socket_error(), message)
     else:
-        return []
-    return [text for text in found if not is_known(dialect, text)]
+        found = [text for _, kind, data in _event("responses", name, document, message) for text in faults(kind, data)]
+    return _reading("responses", 1, [f"{name}: {text}" for text in found])
+
+
+def _reading(dialect: str, events: int, found: list[str]) -> Reading:
+    return Reading(dialect, events, [text for text in found if not is_known(dialect, text)])
 
 
 def _whole(dialect: str, body: bytes) -> list[str]:
-    kind = classes.WHOLE[dialect]()
     if dialect == "gemini" and body.lstrip().startswith(b"["):  # a stream as one array
+        kind = classes.class_of_whole(dialect, {})
         return [
             text
             for one in msgspec.json.decode(body, type=list[msgspec.Raw])
             for text in _faults(dialect, kind, bytes(one))
         ]
-    return _faults(dialect, kind, _standard(dialect, body) or b"")
+    document = msgspec.json.decode(body)
+    kind = classes.class_of_whole(dialect, document)
+    return [] if kind is None else _faults(dialect, kind, _standard(dialect, document, body) or b"")
 
 
 def _faults(dialect: str, kind: Any, data: bytes) -> list[str]:
     return faults(kind, data, is_lax=dialect == "gemini")
 
 
-def _standard(dialect: str, data: bytes) -> bytes | None:
-    return standard_part(data) if dialect == "responses" else data
+def _standard(dialect: str, document: dict[str, Any], data: bytes) -> bytes | None:
+    return standard_part(document) if dialect == "responses" else data
 
 
 def _events(dialect: str, body: bytes) -> Iterator[tuple[str, Any, bytes]]:
     """Name, class and data of each event that has a class."""
-    parser = EventParser()
-    for number, event in enumerate(parser.feed(body)):
+    for number, event in enumerate(EventParser().feed(body)):
         if event.data == DONE_DATA:
             continue
         document = msgspec.json.decode(event.data)
-        if dialect in ("chat", "gemini") and "error" in document:
-            continue  # in the usual shape of errors, which has no class
-        name = document.get("type") or event.name
-        kind, data = classes.event_class(dialect, name), _standard(dialect, event.data)
-        if kind is not None and data is not None:
+        if dialect in _BARE_ERRORS and "error" in document:
+            continue
+        for name, kind, data in _event(dialect, document.get("type") or event.name, document, event.data):
             yield f"{number} {name}", kind, data
+
+
+def _event(dialect: str, name: str, document: dict[str, Any], data: bytes) -> Iterator[tuple[str, Any, bytes]]:
+    kind = classes.class_of_event(dialect, name)
+    standard = _standard(dialect, document, data) if kind is not None else None
+    if kind is not None and standard is not None:
+        yield name, kind, standard

@@ -1,79 +1,66 @@
-"""The classes of the standards, imported when they are first asked for."""
+"""The classes of the standards, imported when they are first asked for: a process pays only for what it reads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import import_module
 from typing import Any
 
+from msgspec import Struct
 
-def _response() -> Any:
-    from openresponses_types.types import ResponseResource
-
-    return ResponseResource
-
-
-def _chat() -> Any:
-    from openai.types.chat import ChatCompletion
-
-    return ChatCompletion
+Document = Mapping[str, Any]
+OWN = "gateway.testing.standards.own_classes"
+OWN_ANTHROPIC = "gateway.testing.standards.own_anthropic_classes"
 
 
-def _message() -> Any:
-    from anthropic.types import Message
-
-    return Message
+class Missing(Exception):
+    """The package with the classes of a standard is not installed; the message says how to install it."""
 
 
-def _gemini() -> Any:
-    from google.genai.types import GenerateContentResponse
+class Kinds(Struct, frozen=True):
+    """The classes of one endpoint, each as `MODULE:NAME`, by the document; "" for one without a class."""
 
-    return GenerateContentResponse
-
-
-def _embeddings() -> Any:
-    from openai.types import CreateEmbeddingResponse, Embedding
-
-    class EitherForm(Embedding):
-        """A vector of numbers, or their base64 if the request asked for it."""
-
-        embedding: list[float] | str  # type: ignore[assignment]
-
-    class EitherForms(CreateEmbeddingResponse):
-        """The answer with these."""
-
-        data: list[EitherForm]  # type: ignore[assignment]
-
-    return EitherForms
+    whole: Callable[[Document], str]
+    event: Callable[[str], str]
 
 
-#: The class of a whole answer, by dialect.
-WHOLE: Mapping[str, Callable[[], Any]] = {
-    "responses": _response,
-    "chat": _chat,
-    "messages": _message,
-    "gemini": _gemini,
-    "embeddings": _embeddings,
-}
+def class_of_whole(dialect: str, document: Document) -> Any:
+    """The class of a whole answer; None if the standard says nothing about it."""
+    return _loaded(KINDS[dialect].whole(document))
 
 
-def event_class(dialect: str, name: str) -> Any:
+def class_of_event(dialect: str, name: str) -> Any:
     """The class of an event of a stream; None for one of which the standard says nothing."""
     if dialect == "responses":
         return _response_events().get(name)
-    if dialect == "messages":
-        return _message_event(name)
-    if dialect == "chat":
-        return _chunk()
-    return _gemini() if dialect == "gemini" else None
+    return _loaded(KINDS[dialect].event(name))
+
+
+def class_of_socket_error() -> Any:
+    """The class of an error that a WebSocket sends instead of a response."""
+    return _loaded("openresponses_types.types:WebSocketErrorEvent")
+
+
+@cache
+def _loaded(place: str) -> Any:
+    if not place:
+        return None
+    module, _, name = place.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise Missing(
+            f"The package of {error.name} is missing: pip install 'model-gateway[conformance]' installs the classes "
+            "of all standards"
+        ) from None
 
 
 @cache
 def _response_events() -> Mapping[str, Any]:
-    from openresponses_types import types
-
+    kinds = vars(_module("openresponses_types.types")).values()
     named = {}
-    for kind in vars(types).values():
+    for kind in kinds:
         field = getattr(kind, "model_fields", {}).get("type")
         if field is not None and kind.__name__.endswith("StreamingEvent"):
             [value] = field.annotation
@@ -81,15 +68,56 @@ def _response_events() -> Mapping[str, Any]:
     return named
 
 
-@cache
-def _message_event(name: str) -> Any:
-    from anthropic.types import RawMessageStreamEvent
-
-    return None if name in ("ping", "error") else RawMessageStreamEvent
+def _module(name: str) -> Any:
+    _loaded(f"{name}:BaseModel")  # says which package is missing
+    return import_module(name)
 
 
-@cache
-def _chunk() -> Any:
-    from openai.types.chat import ChatCompletionChunk
+def _always(place: str) -> Callable[[Any], str]:
+    return lambda _: place
 
-    return ChatCompletionChunk
+
+def _message_event(name: str) -> str:
+    return "" if name in ("ping", "error") else "anthropic.types:RawMessageStreamEvent"
+
+
+def _transcript(document: Document) -> str:
+    """Three forms, of which the request chooses one."""
+    if "duration" not in document:
+        return "openai.types.audio:Transcription"
+    segments = document.get("segments") or [{}]
+    is_diarized = "speaker" in segments[0] or ("segments" in document and "language" not in document)
+    return f"openai.types.audio:Transcription{'Diarized' if is_diarized else 'Verbose'}"
+
+
+def _models(document: Document) -> str:
+    """Anthropic's clients get a list of their own; so do Google's, whose package has no class for it."""
+    if "models" in document and "data" not in document:
+        return ""
+    return f"{OWN_ANTHROPIC}:ModelPage" if "has_more" in document else f"{OWN}:ModelList"
+
+
+def _model(document: Document) -> str:
+    if document.get("type") == "model":
+        return "anthropic.types:ModelInfo"
+    return "" if "supportedGenerationMethods" in document else "openai.types:Model"
+
+
+NONE = _always("")
+_IMAGES = _always("openai.types:ImagesResponse")
+KINDS: Mapping[str, Kinds] = {
+    "responses": Kinds(_always("openresponses_types.types:ResponseResource"), NONE),
+    "compactions": Kinds(_always("openresponses_types.types:CompactResource"), NONE),
+    "chat": Kinds(_always("openai.types.chat:ChatCompletion"), _always("openai.types.chat:ChatCompletionChunk")),
+    "messages": Kinds(_always("anthropic.types:Message"), _message_event),
+    "gemini": Kinds(*[_always("google.genai.types:GenerateContentResponse")] * 2),
+    "embeddings": Kinds(_always(f"{OWN}:EitherForms"), NONE),
+    "images": Kinds(_IMAGES, _always("openai.types:ImageGenStreamEvent")),
+    "edits": Kinds(_IMAGES, _always("openai.types:ImageEditStreamEvent")),
+    "speech": Kinds(NONE, lambda name: f"{OWN}:Speech{name.removeprefix('speech.audio.').capitalize()}"),
+    "transcriptions": Kinds(_transcript, _always("openai.types.audio:TranscriptionStreamEvent")),
+    "models": Kinds(_models, NONE),
+    "model": Kinds(_model, NONE),
+    "response tokens": Kinds(_always("openai.types.responses:InputTokenCountResponse"), NONE),
+    "message tokens": Kinds(_always("anthropic.types:MessageTokensCount"), NONE),
+}

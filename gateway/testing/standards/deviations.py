@@ -8,9 +8,9 @@ from msgspec import Struct
 
 
 class Deviation(Struct, frozen=True):
-    """Members of answers of a dialect; `pattern` is found in the text of a fault."""
+    """Members of answers of some dialects; `pattern` is found in the text of a fault."""
 
-    dialect: str
+    dialects: tuple[str, ...]
     pattern: str
     members: str
     reason: str
@@ -18,68 +18,71 @@ class Deviation(Struct, frozen=True):
 
 DEVIATIONS = (
     Deviation(
-        "responses",
+        ("responses", "compactions"),
         r"input_tokens_details\.cache_write_tokens: unknown member$",
         "`usage.input_tokens_details.cache_write_tokens`",
         "OpenAI's own API has it, and cache writes have a price of their own.",
     ),
     Deviation(
-        "responses",
-        r"function_call_arguments\.done: (name|namespace): unknown member$",
-        "`name` of `response.function_call_arguments.done`",
-        "OpenAI's own API has it, and Codex reads it.",
+        ("responses", "models"),
+        r"(function_call_arguments\.done: (name|namespace)|\.namespace|^error: headers|^models): unknown member$",
+        "`name` of `response.function_call_arguments.done`; `namespace` of a call or of a tool choice; `headers` of an "
+        "error on a WebSocket; `models` beside the list of models",
+        "OpenAI's own API has them, and Codex reads them.",
     ),
     Deviation(
-        "responses",
+        ("responses",),
         r"item\.status: unknown member$",
         "`status` of a reasoning item",
         "OpenAI's own API has it; such items are passed on as they came.",
     ),
     Deviation(
-        "responses",
+        ("responses",),
         r"(^|: |response\.)user: unknown member$",
         "`user`",
         "It is repeated if it was sent, as OpenAI does.",
     ),
     Deviation(
-        "responses",
-        r"\.namespace: unknown member$",
-        "`namespace` of a call or of a tool choice",
-        "OpenAI's own API has it, and Codex offers tools in namespaces.",
-    ),
-    Deviation(
-        "chat",
+        ("chat",),
         r"(message|delta)\.images: unknown member$",
         "`images` of a message",
         "Chat completions have no place for generated images; OpenRouter and LiteLLM use this.",
     ),
     Deviation(
-        "chat",
+        ("chat",),
         r"usage\.\w+_details\.(cache_write_tokens_details|image_tokens): unknown member$",
         "`cache_write_tokens_details` and `image_tokens` of a usage",
         "These tokens have prices of their own.",
     ),
     Deviation(
-        "chat",
+        ("chat",),
         r"delta\.tool_calls\.\d+\.type: Input should be 'function'$",
         "`custom` as the type of a call in a chunk",
         "OpenAI's document has custom tools in whole answers only, and sends their calls in chunks, too.",
     ),
     Deviation(
-        "chat",
-        r"(message|delta)\.(reasoning_content|reasoning_details|thinking_blocks): unknown member$",
-        "`reasoning_content`, `reasoning_details` and `thinking_blocks` of a message",
-        "Chat completions have no place for reasoning; DeepSeek, vLLM, OpenRouter and LiteLLM use these.",
+        ("chat",),
+        r"((message|delta)\.(reasoning_content|reasoning_details|thinking_blocks)|tool_calls\[\d+\]\.extra_content)"
+        r": unknown member$",
+        "`reasoning_content`, `reasoning_details` and `thinking_blocks` of a message; `extra_content` of a tool call",
+        "Chat completions have no place for reasoning and its signatures; DeepSeek, vLLM, OpenRouter and LiteLLM use "
+        "the former, Google's compatible API the latter.",
     ),
     Deviation(
-        "chat",
-        r"tool_calls\[\d+\]\.extra_content: unknown member$",
-        "`extra_content` of a tool call",
-        "Google's compatible API carries the signature of a thought in it.",
+        ("transcriptions",),
+        r"^task: unknown member$",
+        "`task` of a verbose transcription",
+        "OpenAI's own answers have it.",
+    ),
+    Deviation(
+        ("models", "model"),
+        r"(^|data\[\d+\]\.)(endpoints|context_window|max_output_tokens|later_prices)(\.|\[|: )",
+        "`endpoints`, `context_window`, `max_output_tokens` and `later_prices` of a model",
+        "Programs choose a model by them; OpenAI's document has nothing like them.",
     ),
 )
 
 
 def is_known(dialect: str, fault: str) -> bool:
     """Whether a fault is one of the deviations."""
-    return any(one.dialect == dialect and re.search(one.pattern, fault) is not None for one in DEVIATIONS)
+    return any(dialect in one.dialects and re.search(one.pattern, fault) is not None for one in DEVIATIONS)

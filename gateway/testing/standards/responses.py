@@ -15,9 +15,8 @@ ITEMS = frozenset({"message", "function_call", "function_call_output", "reasonin
 TOOLS = frozenset({"function"})
 
 
-def standard_part(data: bytes) -> bytes | None:
-    """The document of a response or of an event; None for an event about an item of another kind."""
-    document = msgspec.json.decode(data)
+def standard_part(document: dict[str, Any]) -> bytes | None:
+    """The document of a response or of an event, which is changed; None for an event about an item of another kind."""
     item = document.get("item")
     if isinstance(item, dict) and item.get("type") not in ITEMS:
         return None

@@ -1,0 +1,52 @@
+"""Classes for answers of OpenAI's API that its package reads in another way, or of which it has none.
+
+Imported when one of them is first asked for: the package loads in a third of a second.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from openai import BaseModel
+from openai.types import CreateEmbeddingResponse, Embedding, Model
+
+
+class EitherForm(Embedding):
+    """A vector of numbers, or their base64 if the request asked for it."""
+
+    embedding: list[float] | str  # type: ignore[assignment]
+
+
+class EitherForms(CreateEmbeddingResponse):
+    """The answer with these."""
+
+    data: list[EitherForm]  # type: ignore[assignment]
+
+
+class ModelList(BaseModel):
+    """A list of models; the package reads any page."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class SpeechUsage(BaseModel):
+    """The tokens of spoken text."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class SpeechDelta(BaseModel):
+    """A piece of audio, in base64."""
+
+    type: Literal["speech.audio.delta"]
+    audio: str
+
+
+class SpeechDone(BaseModel):
+    """The end of the audio."""
+
+    type: Literal["speech.audio.done"]
+    usage: SpeechUsage
