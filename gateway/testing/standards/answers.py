@@ -16,6 +16,8 @@ from gateway.testing.standards.responses import standard_part
 from gateway.testing.standards.strict import faults
 
 JSON, EVENTS = "application/json", "text/event-stream"
+NOT_JSON = "it is no JSON object"
+NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 #: The dialect of a path, whatever stands before it.
 PATHS = (
     (re.compile(r"/chat/completions$"), "chat"),
@@ -68,20 +70,22 @@ def read_answer(path: str, content_type: str, body: bytes) -> Reading | None:
     if content_type.startswith(JSON):
         return _reading(dialect, 0, _whole(dialect, body))
     events = list(_events(dialect, body))
-    found = [f"{name}: {text}" for name, kind, data in events for text in _faults(dialect, kind, data)]
-    return _reading(dialect, len(events), found)
+    return _reading(dialect, len(events), [text for found in events for text in found])
 
 
 def read_message(path: str, message: bytes) -> Reading | None:
     """The same for one message of a WebSocket; None where no standard has one."""
     if dialect_of(path) != "responses":
         return None
-    document = msgspec.json.decode(message)
+    try:
+        document = msgspec.json.decode(message, type=dict[str, Any])
+    except NO_JSON:
+        return _reading("responses", 1, [NOT_JSON])
     name = str(document.get("type"))
     if name == "error" and "status" in document:
         found = faults(classes.class_of_socket_error(), message)
     else:
-        found = [text for _, kind, data in _event("responses", name, document, message) for text in faults(kind, data)]
+        found = _event("responses", name, document, message) or []
     return _reading("responses", 1, [f"{name}: {text}" for text in found])
 
 
@@ -97,7 +101,10 @@ def _whole(dialect: str, body: bytes) -> list[str]:
             for one in msgspec.json.decode(body, type=list[msgspec.Raw])
             for text in _faults(dialect, kind, bytes(one))
         ]
-    document = msgspec.json.decode(body)
+    try:
+        document = msgspec.json.decode(body, type=dict[str, Any])
+    except NO_JSON:
+        return [NOT_JSON]
     kind = classes.class_of_whole(dialect, document)
     return [] if kind is None else _faults(dialect, kind, _standard(dialect, document, body) or b"")
 
@@ -110,20 +117,26 @@ def _standard(dialect: str, document: dict[str, Any], data: bytes) -> bytes | No
     return standard_part(document) if dialect == "responses" else data
 
 
-def _events(dialect: str, body: bytes) -> Iterator[tuple[str, Any, bytes]]:
-    """Name, class and data of each event that has a class."""
+def _events(dialect: str, body: bytes) -> Iterator[list[str]]:
+    """The faults of each event that has a class."""
     for number, event in enumerate(EventParser().feed(body)):
         if event.data == DONE_DATA:
             continue
-        document = msgspec.json.decode(event.data)
+        try:
+            document = msgspec.json.decode(event.data, type=dict[str, Any])
+        except NO_JSON:
+            yield [f"{number}: {NOT_JSON}"]
+            continue
         if dialect in _BARE_ERRORS and "error" in document:
             continue
-        for name, kind, data in _event(dialect, document.get("type") or event.name, document, event.data):
-            yield f"{number} {name}", kind, data
+        name = str(document.get("type") or event.name)
+        found = _event(dialect, name, document, event.data)
+        if found is not None:
+            yield [f"{number} {name}: {text}" for text in found]
 
 
-def _event(dialect: str, name: str, document: dict[str, Any], data: bytes) -> Iterator[tuple[str, Any, bytes]]:
+def _event(dialect: str, name: str, document: dict[str, Any], data: bytes) -> list[str] | None:
+    """The faults of an event; None for one without a class."""
     kind = classes.class_of_event(dialect, name)
     standard = _standard(dialect, document, data) if kind is not None else None
-    if kind is not None and standard is not None:
-        yield name, kind, standard
+    return _faults(dialect, kind, standard) if standard is not None else None
