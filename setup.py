@@ -16,6 +16,8 @@ EMBEDDED_STORE = (
 
 POSTGRES = ["psycopg[binary]>=3.2,<4"]
 LITELLM = ["PyYAML>=6.0.2,<7"]
+#: The classes of the standards; `python -m tests.standards` says what changes with newer ones.
+CONFORMANCE = ["anthropic==2.14.0", "google-genai==3.4.0", "openai==3.57.0", "openresponses-types==2.4.0"]
 TEST = [
     *POSTGRES,
     *LITELLM,  # PyYAML also reads the alerting rules
@@ -35,14 +37,10 @@ TEST = [
     "authlib>=1.5,<2",  # of that provider; 2 removes what it uses
     "playwright>=1.48,<2",  # drives the system's Chromium
     "axe-playwright-python>=0.1.4,<1",
-    # Unmodified clients that are driven against the gateway.
-    "openai>=3,<4",
+    *CONFORMANCE,  # also unmodified clients that are driven against the gateway
     "langchain-openai>=1,<2",
     "llm>=0.30",
     # Vendors' own SDKs, which must read the fixtures of the tests and write what the providers write.
-    "google-genai==3.4.0",
-    "anthropic>=2.11,<3",
-    "openresponses-types==2.4.0",
     "botocore==1.44.5",
     "cohere==7.3.1",
     "groq==1.7.0",
@@ -109,6 +107,7 @@ setup(
     ],
     extras_require={
         "postgres": POSTGRES,  # the database of gateways on more than one machine; SQLite needs nothing
+        "conformance": CONFORMANCE,  # `python -m gateway.testing conformance` reads answers by these
         "litellm": LITELLM,  # `gateway import litellm` reads YAML
         "vertex": ["google-auth[requests]>=2.38,<3"],  # Google Cloud's tokens; the developer API needs a key only
         "bedrock": ["botocore>=1.40,<2"],  # AWS's chain of credentials; keys in the configuration need none

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
+from gateway.config.secret import Secret, SecretError
+
 EXTRA = "pip install 'model-gateway[conformance]' installs the packages with the classes of the standards"
 
 
@@ -25,7 +27,9 @@ def commands() -> None:
 
 @commands.command()
 @click.option("--base-url", required=True, metavar="URL", help="The address, as OpenAI's clients expect it: …/v1.")
-@click.option("--key", envvar="OPENAI_API_KEY", required=True, help="The API key; without it, that of OPENAI_API_KEY.")
+@click.option(
+    "--key", default="env:OPENAI_API_KEY", show_default=True, help="The API key, env:NAME or file:PATH of it."
+)
 @click.option("--model", required=True, help="A model with tools and images; for --api embeddings, one with vectors.")
 @click.option("--api", "apis", multiple=True, metavar="NAME", help="Check only this API; may be repeated.")
 @click.option("--limit", default=1024, show_default=True, type=click.IntRange(16), help="Most output tokens an answer.")
@@ -59,7 +63,7 @@ def conformance(
         raise click.BadParameter(f"{', '.join(unknown)}: it is one of {', '.join(situations.APIS)}", param_hint="--api")
     if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).hostname:
         raise click.BadParameter("it begins with http:// or https://", param_hint="--base-url")
-    server = client.Server(base_url, key, model, limit, timeout)
+    server = client.Server(base_url, _revealed(key), model, limit, timeout)
     chosen = [one for one in situations.SITUATIONS if one.api in wanted]
     try:
         outcomes = asyncio.run(
@@ -72,6 +76,13 @@ def conformance(
     else:
         click.echo(report.summary(outcomes))
     ctx.exit(0 if report.held(outcomes) == len(outcomes) else 1)
+
+
+def _revealed(key: str) -> str:
+    try:
+        return Secret.parse(key, literals=True).reveal()
+    except SecretError as error:
+        raise click.BadParameter(str(error), param_hint="--key") from None
 
 
 if __name__ == "__main__":

@@ -94,14 +94,16 @@ def proxy(program: Path, folder: Path) -> Iterator[str]:
             env={**os.environ, **OFFLINE},
         )
     try:
-        _wait(process, f"http://127.0.0.1:{port}/health/liveliness", log)
+        wait_for(process, f"http://127.0.0.1:{port}/health/liveliness", log)
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def wait_for(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    """Wait until a starting proxy answers; RuntimeError with the end of its log if it ends or takes too long."""
+
     def answers() -> bool:
         assert process.poll() is None, "it ended"
         try:

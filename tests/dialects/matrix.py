@@ -6,9 +6,13 @@ just that.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 
+from gateway.testing.servers.report import PACKAGES
+from gateway.testing.servers.situations import SITUATIONS, USUAL
 from gateway.testing.standards.deviations import DEVIATIONS
 
 from .clients import CLIENTS
@@ -36,6 +40,8 @@ TITLES = {
     "gemini": "Gemini",
     "bedrock": "Claude on Bedrock",
 }
+#: Endpoints of deviations.
+DIALECTS = {**TITLES, "transcriptions": "transcriptions", "models": "models"}
 NAMES = tuple(client.name for client in CLIENTS)
 
 #: By client, upstream and feature.
@@ -59,21 +65,69 @@ completions, which get the requests of all other clients. [One table](providers/
 """
 
 
+#: Figures of LiteLLM's proxy, by API; `python -m tests.dialects.litellm` counts them again.
+LITELLM_VERSION, LITELLM_DATE = "1.110.2", "2026-11-30"
+LITELLM = {"responses": 3, "websocket": 0, "chat": 6, "messages": 27, "gemini": 24, "models": 0}
+#: Over these upstreams: chat completions, Messages and Gemini.
+CHECKED_UPSTREAMS = 3
+STANDARD_NAMES = {
+    "responses": "Open Responses: `/v1/responses`, `/v1/responses/compact`",
+    "websocket": "Open Responses over WebSocket",
+    "chat": "OpenAI's API: `/v1/chat/completions`",
+    "messages": "Anthropic's API: `/v1/messages`",
+    "gemini": "Google's Gemini API: `/v1beta/models/…:generateContent` and its stream",
+    "models": "OpenAI's API: `/v1/models`",
+}
+
 STANDARDS = """## Standards
 
 The tests read each answer of status 200 that they get at an endpoint below with the classes of its standard, also each
-event of a stream. A member that is missing, of another type or unknown there fails the test.
+event of a stream and each message of a WebSocket. A member that is missing, of another type or unknown there fails the
+test. The last line of a run says how many answers and events were read.
 
 | endpoint | standard | classes |
 | --- | --- | --- |
-| `/v1/responses` | Open Responses | the package `openresponses-types` |
-| `/v1/chat/completions`, `/v1/embeddings` | OpenAI's API | the package `openai` |
-| `/v1/messages` | Anthropic's API | the package `anthropic` |
+| `/v1/responses`, also over WebSocket, `/v1/responses/compact` | Open Responses | the package `openresponses-types` |
+| `/v1/chat/completions`, `/v1/embeddings`, `/v1/models`, `/v1/models/…` | OpenAI's API | the package `openai` |
+| `/v1/images/generations`, `/v1/audio/transcriptions`, `/v1/responses/input_tokens` | OpenAI's API | the same |
+| events of `/v1/audio/speech` | OpenAI's API | written after its document: the package has none |
+| `/v1/messages`, `/v1/messages/count_tokens` | Anthropic's API | the package `anthropic` |
+| `/v1/models` and `/v1/models/…` with `anthropic-version` | Anthropic's API | the same |
 | `/v1beta/models/…:generateContent` and its stream | Google's Gemini API | the package `google-genai` |
+
+The situations of the public compliance suite of Open Responses are text, streams, a system prompt, tools, an image,
+turns, settings, compaction and WebSocket. They and the same ones of the other APIs run over an upstream with chat
+completions, one with Messages and one with Gemini. So many hold:
+
+"""
+
+AFTER_FIGURES = f"""
+LiteLLM's figures are those of version {LITELLM_VERSION}, counted on {LITELLM_DATE} over the same upstreams.
+
+### Check any server
+
+```sh
+pip install 'model-gateway[conformance]'
+OPENAI_API_KEY=… python -m gateway.testing conformance --base-url https://gateway.example.com/v1 --model house-large
+```
+
+The command runs these situations against any server, prints a line for each with what is missing, wrong or foreign, and
+then how many hold by API. `--api NAME` checks only `responses`, `websocket`, `chat`, `messages`, `gemini`, `models` or
+`embeddings`, and may be repeated; `embeddings` runs only if it is named, with a model that has vectors. `--key` is
+`env:NAME`, `file:PATH` or the key itself, which other users of the machine can read in the command line. `--json`
+prints one JSON document. The exit status is 0 if all hold, 1 if some do not, and 2 if nothing was checked, for example
+because the server cannot be reached or refuses the key.
+
+Each situation is one to three short requests, one after the other; together they are about fifty. An answer has at most
+`--limit` output tokens (1,024), and is given up after `--timeout` seconds (60). The model must take images and tools,
+and call the tool that it is asked to call. Messages requests send the key as `x-api-key`, Gemini's as
+`x-goog-api-key` to `/v1beta` beside `/v1`.
+
+### Deviations
 
 Members whose name begins with `x_` are the gateway's or an upstream's. Open Responses has no class for OpenAI's custom
 and hosted tools and for their items; they are not read. It says that the `schema` of a text format is null; the gateway
-repeats what was sent. These are all other deviations:
+repeats what was sent. These are all other deviations, which no server needs to have, and each may have:
 
 """
 
@@ -85,12 +139,24 @@ def expected(client: str, api: str, feature: str) -> str:
 
 def page() -> str:
     """The whole page."""
-    return "\n".join((HEAD, *_tables(), STANDARDS + _deviations()))
+    return "\n".join((HEAD, *_tables(), STANDARDS + _figures() + AFTER_FIGURES + _deviations()))
+
+
+def _figures() -> str:
+    counts = Counter(one.api for one in SITUATIONS if one.api in USUAL)
+    lines = [["standard", "classes", "situations", "held here", "held by LiteLLM"], ["---"] * 5]
+    for api, count in counts.items():
+        package = PACKAGES[api]
+        total = count * CHECKED_UPSTREAMS
+        lines.append(
+            [STANDARD_NAMES[api], f"`{package}` {version(package)}", str(total), str(total), str(LITELLM[api])]
+        )
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _deviations() -> str:
     lines = [["endpoint", "has", "because"], ["---"] * 3]
-    lines += [[TITLES[one.dialect], one.members, one.reason] for one in DEVIATIONS]
+    lines += [[DIALECTS[one.dialects[0]], one.members, one.reason] for one in DEVIATIONS]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

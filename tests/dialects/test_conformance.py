@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -188,6 +189,7 @@ def test_table_says_what_holds_and_with_which_classes() -> None:
     [
         (["--base-url", "ftp://x/v1"], "it begins with http:// or https://"),
         (["--base-url", "http://127.0.0.1:9/v1"], "cannot be reached"),
+        (["--base-url", "http://127.0.0.1:9/v1", "--key", "env:GATEWAY_NO_SUCH_KEY"], "GATEWAY_NO_SUCH_KEY"),
         (["--base-url", "http://127.0.0.1:9/v1", "--api", "rest"], "rest: it is one of responses, websocket"),
     ],
 )
@@ -198,9 +200,9 @@ def test_command_that_checks_nothing_says_why(arguments: list[str], words: str) 
 
 
 def test_command_names_the_extra_without_the_classes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pydantic", None)
-    for name in [*__import__("sys").modules]:
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    for name in [*sys.modules]:
         if name.startswith(("gateway.testing.standards", "gateway.testing.servers")):
-            monkeypatch.delitem(__import__("sys").modules, name)
+            monkeypatch.delitem(sys.modules, name)
     done = CliRunner().invoke(commands, ["conformance", "--key", "k", "--model", "m", "--base-url", "http://x/v1"])
     assert (done.exit_code, "model-gateway[conformance]" in done.output) == (2, True)

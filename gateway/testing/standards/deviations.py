@@ -70,7 +70,7 @@ DEVIATIONS = (
     ),
     Deviation(
         ("transcriptions",),
-        r"^task: unknown member$",
+        r"^task: unknown member\Z",
         "`task` of a verbose transcription",
         "OpenAI's own answers have it.",
     ),
