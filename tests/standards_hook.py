@@ -20,8 +20,8 @@ from msgspec import Struct
 from gateway.testing.standards.answers import Reading, dialect_of, read_answer, read_message
 
 IS_ON = sys.version_info[:2] == (3, 11)
-#: The packages of the classes.
-PACKAGES = frozenset({"anthropic", "google.genai", "openai"}) if IS_ON else frozenset()
+#: The packages of the classes, which tests of the classes load on each interpreter.
+PACKAGES = frozenset({"anthropic", "google.genai", "openai"})
 #: Answers that were read against a standard, and events of their streams, by dialect.
 ANSWERS: Counter[str] = Counter()
 EVENTS: Counter[str] = Counter()

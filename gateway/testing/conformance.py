@@ -28,6 +28,7 @@ from gateway.testing import (
     embeddings_cases,
     images_cases,
     speech_cases,
+    standard_cases,
     transcription_cases,
     upstream_cases,
 )
@@ -36,7 +37,7 @@ from gateway.testing.fake_upstream import FakeUpstream
 from gateway.testing.subject import Case, CheckReport, NotConcerned, Subject, VendorRefusal
 
 CASES: Mapping[str, tuple[Case, ...]] = {
-    "chat": chat_cases.CASES,
+    "chat": (*chat_cases.CASES, *standard_cases.CASES),
     "embeddings": embeddings_cases.CASES,
     "images": images_cases.CASES,
     "speech": speech_cases.CASES,

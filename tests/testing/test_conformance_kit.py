@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, json
 from gateway import Chat, ChatChunk, ChatRequest, CompletionUsage, Provider, Secret, Target
 from gateway.errors import UpstreamRejected
 from gateway.testing import FakeUpstream, Reply, ask, check_provider, collect
+from gateway.testing.standards.classes import Missing
 from gateway_providers.fake import FakeProvider
 from gateway_providers.openai import OpenAIProvider
 from tests.delays import forever
@@ -46,6 +47,29 @@ class Good(Provider, Chat):
 
 def test_minimal_provider_conforms() -> None:
     assert "stream_is_sound" in check_provider(Good)
+
+
+class OddLogprobs(Good):
+    async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
+        chunk = ChatChunk.text("hello")
+        chunk.choices[0].logprobs = {"content": [{"token": "hello", "planted": 1}]}
+        yield chunk
+        yield ChatChunk.finish("stop")
+
+
+def test_stream_that_breaks_the_standard_of_its_clients_is_found() -> None:
+    with pytest.raises(AssertionError, match=r"stream at /v1/chat/completions: .*logprobs.*: Field required"):
+        check_provider(OddLogprobs)
+
+
+def test_standards_are_skipped_without_their_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "answers_hold_the_standards" in check_provider(Good)
+    monkeypatch.setattr("gateway.testing.standards.classes._loaded", missing)
+    assert "model-gateway[conformance]" in check_provider(Good).skipped["answers_hold_the_standards"]
+
+
+def missing(place: str) -> Any:
+    raise Missing("pip install 'model-gateway[conformance]'")
 
 
 class NoFinish(Good):

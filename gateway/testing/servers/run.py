@@ -41,7 +41,7 @@ async def check_server(
 
     Raises Unreachable if there is no server, or if it refuses the key of the first request.
     """
-    found = []
+    found: list[Outcome] = []
     for situation in situations:
         async with Connection(server, situation.api) as connection:
             found.append(await _outcome(server, connection, situation, is_first=not found))
