@@ -121,3 +121,21 @@ KINDS: Mapping[str, Kinds] = {
     "response tokens": Kinds(_always("openai.types.responses:InputTokenCountResponse"), NONE),
     "message tokens": Kinds(_always("anthropic.types:MessageTokensCount"), NONE),
 }
+
+
+def all_classes() -> dict[str, Any]:
+    """Every class by which answers are read, by its place; unions among them."""
+    lists = {name: [{}, *_SAMPLES.get(name, ())] for name in KINDS}
+    places = {KINDS[name].whole(document) for name, documents in lists.items() for document in documents}
+    names = ("speech.audio.delta", "speech.audio.done")
+    places |= {kinds.event(name) for kinds in KINDS.values() for name in names}
+    found = {place: _loaded(place) for place in sorted(places - {""})}
+    return {**found, **_response_events(), "error of a WebSocket": class_of_socket_error()}
+
+
+#: Documents of other forms of an answer.
+_SAMPLES: Mapping[str, tuple[Document, ...]] = {
+    "transcriptions": ({"duration": 1, "language": "en"}, {"duration": 1, "segments": [{"speaker": "A"}]}),
+    "models": ({"has_more": False},),
+    "model": ({"type": "model"},),
+}
