@@ -65,7 +65,7 @@ def changes(old: Classes, new: Classes) -> list[str]:
     return lines
 
 
-def _models(kind: Any) -> Iterator[type]:
+def _models(kind: Any) -> Iterator[Any]:
     """The classes with members in a type."""
     if isinstance(kind, type) and hasattr(kind, "model_fields"):
         yield kind
