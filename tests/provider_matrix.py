@@ -36,9 +36,10 @@ This page is made from the code by `python -m tests.provider_matrix`, and a test
 The class of a field decides what happens if the chosen provider cannot honour it: a *semantic* one would change the
 meaning of the answer and is refused with 400 `unsupported_parameter`; a *sampling* one is dropped and named in
 `x-gateway-dropped-params`; a *hint* is dropped silently, except that `prompt_cache_options` is named. A
-`service_tier` for which the model's price has no factor is dropped and named for every provider. If a model has several targets, only those that can honour the request are
-tried. A model's `unsupported_params` drops sampling fields that its provider supports but the model does not. Some
-values are refused in addition to this table, such as an image URL if the dialect does not accept one.
+`service_tier` for which the model's price has no factor is dropped and named for every provider. If a model has several
+targets, only those that can honour the request are tried. A model's `unsupported_params` drops sampling fields that its
+provider supports but the model does not. Some values are refused in addition to this table, such as an image URL if the
+dialect does not accept one.
 """
 
 
