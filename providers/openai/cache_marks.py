@@ -1,4 +1,4 @@
-"""Marks for the prompt cache on parts of chat messages, in the words of the server (docs/providers/openai.md, "Marks").
+"""Marks on parts of chat messages, in the server's words (docs/providers/openai.md, "Marks for the prompt cache").
 
 OpenAI's word is `prompt_cache_breakpoint`, Anthropic's is `cache_control`. A server gets those that it knows, in its
 own word; other servers may refuse the member, so it is left out. Sharp edge: marks of a Messages request are only in

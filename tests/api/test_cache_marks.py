@@ -68,7 +68,8 @@ def marked(name: str, value: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", [OPENAI, ANTHROPIC])
 @pytest.mark.parametrize("server", SERVERS)
 async def test_each_server_gets_its_own_word(client: Client, upstream: FakeUpstream, server: str, name: str) -> None:
-    wanted = SERVERS[server][2 if name == OPENAI else 3]
+    *_, of_openai, of_anthropic = SERVERS[server]
+    wanted = of_openai if name == OPENAI else of_anthropic
     messages = marked(name, LONG if name == OPENAI else HOUR)
     sent, named = await ask(client, upstream, "/v1/chat/completions", model=server, messages=messages)
     part = {"type": "text", "text": "Long", **({wanted[0]: wanted[1]} if wanted else {})}

@@ -83,7 +83,7 @@ async def test_request_is_answered_with_a_whole_stream(
     assert (
         left_out == ["max_tokens"]
         if dialect == "anthropic"
-        else sorted(left_out) == ["context_management", "max_tokens"]
+        else sorted(left_out) == ["cache_control", "context_management", "max_tokens"]
     )
 
 
