@@ -138,6 +138,7 @@ def read_usage(usage: Mapping[str, Any]) -> CompletionUsage | None:
         thought = _count(details, "thinking_tokens")
     except ValueError:
         return None
+    written = written or short + long  # some servers of the dialect send the parts alone
     prompt: dict[str, Any] = {"cached_tokens": read}
     if written:
         prompt["cache_write_tokens"] = written

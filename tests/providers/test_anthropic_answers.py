@@ -28,6 +28,7 @@ from gateway.errors import (
 from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.testing import FakeUpstream, Reply, ask, check_provider
 from gateway_providers.anthropic import AnthropicProvider
+from gateway_providers.anthropic.answer import read_usage
 from tests.polling import at_once
 from tests.providers.messages_dialect import (
     FIXTURES,
@@ -397,3 +398,28 @@ def test_anthropic_conforms() -> None:
     cases = {"cut_stream_never_looks_whole", "output_limit_is_sent", "tools_are_sent", "images_are_sent"}
     assert cases <= set(passed)
     assert set(passed.skipped) == {"refusals_of_the_vendor_become_typed_errors"}
+
+
+@pytest.mark.parametrize(
+    ("counts", "parts"),
+    [
+        ({"cache_creation_input_tokens": 300}, (300, 0, 0)),
+        ({"cache_creation": {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 200}}, (300, 100, 200)),
+        (
+            {
+                "cache_creation_input_tokens": 300,
+                "cache_creation": {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 200},
+            },
+            (300, 100, 200),
+        ),
+    ],
+)
+def test_tokens_written_to_the_cache_count_once_with_and_without_their_parts(
+    counts: dict[str, Any], parts: tuple[int, int, int]
+) -> None:
+    usage = read_usage({"input_tokens": 10, "output_tokens": 5, **counts})
+    assert usage is not None
+    details = usage.prompt_tokens_details
+    found = details.cache_write_tokens_details
+    kept = (found.ttl_30m_tokens, found.ttl_12h_tokens) if found is not UNSET else (0, 0)
+    assert (usage.prompt_tokens, details.cache_write_tokens, *kept) == (310, *parts)
