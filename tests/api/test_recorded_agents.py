@@ -108,7 +108,7 @@ async def test_claude_code_discovers_the_alias(client: Client) -> None:
         found = await response.json()
     assert (response.status, found["has_more"]) == (200, False)
     [shown] = [model for model in found["data"] if model["id"].startswith(("claude", "anthropic"))]
-    assert shown.keys() == {"type", "id", "display_name", "created_at"}
+    assert shown.keys() == {"type", "id", "display_name", "created_at", "lifecycle"}
     assert shown["id"] == "claude-agent"
 
 
