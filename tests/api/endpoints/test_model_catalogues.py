@@ -33,7 +33,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
             "models": {
                 "glm": {**model, "aliases": ["claude-glm"], "reasoning": False},
                 "thinks": {**model, "reasoning": True},
-                "gpt-5-mini": model,
+                "gpt-5-mini": {**model, "shutdown_date": "2999-12-31"},
                 "unknown-window": {name: value for name, value in model.items() if name != "context_window"},
                 "vectors": {**model, "endpoints": ["embeddings"], "price": {"input": 1}},
                 "secret": {**model, "groups": ["inner"]},
@@ -64,6 +64,13 @@ async def test_codex_gets_models_beside_the_list_of_all_clients(client: Client) 
     assert by_slug["glm"]["supported_reasoning_levels"] == []
     assert [one["effort"] for one in by_slug["thinks"]["supported_reasoning_levels"]] == ["low", "medium", "high"]
     assert [model["priority"] for model in found["models"]] == [0, 1, 2]
+
+
+async def test_model_with_a_shutdown_date_is_deprecated_for_anthropics_clients(client: Client) -> None:
+    found = await listed(client, **{"anthropic-version": "2023-06-01"})
+    stages = {model["id"]: (model["lifecycle"], model.get("max_input_tokens")) for model in found["data"]}
+    assert stages["gpt-5-mini"] == ("deprecated", 131_072)
+    assert (stages["glm"], stages["unknown-window"]) == (("active", 131_072), ("active", None))
 
 
 async def test_claude_code_gets_the_alias_that_it_accepts(client: Client) -> None:
