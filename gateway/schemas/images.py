@@ -112,7 +112,7 @@ class TokenKinds(Struct):
     image_tokens: Count = 0
 
 
-class ImageUsage(Struct, omit_defaults=True):
+class ImageUsage(Struct):
     """Tokens of an image model, in the wire's words; the details are parts of the counts."""
 
     input_tokens: Count = field(default=0)

@@ -43,10 +43,11 @@ DEVIATIONS = (
         "It is repeated if it was sent, as OpenAI does.",
     ),
     Deviation(
-        ("chat",),
-        r"(message|delta)\.images: unknown member$",
-        "`images` of a message",
-        "Chat completions have no place for generated images; OpenRouter and LiteLLM use this.",
+        ("chat", "images"),
+        r"((message|delta)\.images|completed: url): unknown member$",
+        "`images` of a message; `url` of a streamed image",
+        "Chat completions have no place for generated images, and streams of images none for an address, which some "
+        "upstreams give alone; OpenRouter and LiteLLM use the former.",
     ),
     Deviation(
         ("chat",),
