@@ -89,6 +89,12 @@ def test_unit_is_well_formed(unit: Path) -> None:
 
 @pytest.mark.holds("operations/start.md#signals-7")
 def test_unit_takes_the_gateway_what_it_does_not_need(unit: Path) -> None:
-    command = ["systemd-analyze", "security", "--offline=true", "--threshold=20", unit]  # tenths of its exposure level
+    command = [
+        "systemd-analyze",
+        "security",
+        "--offline=true",
+        "--threshold=20",
+        str(unit),
+    ]  # tenths of its exposure level
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout

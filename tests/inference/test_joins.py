@@ -251,7 +251,12 @@ async def test_texts_of_the_fast_path_are_put_together_now_and_then(
     monkeypatch.setattr(text_fast_path, "KEPT", 40)  # quarter tokens
     monkeypatch.setattr(delivered_text, "MANY", 8)
     kept: list[DeliveredText] = []
-    monkeypatch.setattr(DeliveredText, "put_together", lambda self: kept.append(self) or put_together(self))
+
+    def counted(delivered: DeliveredText) -> None:
+        kept.append(delivered)
+        put_together(delivered)
+
+    monkeypatch.setattr(DeliveredText, "put_together", counted)
     words = [f"{number:03} " for number in range(90)]
     reply = Reply.stream([chunk({"content": word}) for word in words], done=False, interval=0.005)
     reply.end = "cut"
