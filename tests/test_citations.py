@@ -17,6 +17,9 @@ DOCUMENT = re.compile(r"[\w./-]*\w\.md\b")
 SECTION = re.compile(r"(docs/[\w/-]+\.md),\s+(?:#:?\s+)?\"([^\"\n]+)\"")
 
 
+FRONT_PAGE = "index.md"  # of the documentation site, which is README.md
+
+
 def sources() -> Iterator[Path]:
     """Every text file that may cite a document."""
     for folder in FOLDERS:
@@ -40,7 +43,7 @@ def names() -> set[str]:
 def exists(cited: str, path: Path) -> bool:
     """Whether a document is there: by its name, or by its path from the root, from docs/ or from the file."""
     if "/" not in cited:
-        return cited in names()
+        return cited in names() or cited == FRONT_PAGE
     return any((folder / cited).is_file() for folder in (ROOT, ROOT / "docs", path.parent))
 
 

@@ -107,7 +107,7 @@ def _network(value: object) -> str:
 
 
 #: What editors see of them. A date of TOML is a text there.
-_AMOUNT = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]{1,9})?$"}]}
+_AMOUNT = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "pattern": r"^[0-9]+(\.[0-9]{1,9})?$(?!\n)"}]}
 _FACTOR = {"type": "number", "minimum": 0, "maximum": 1000}
 _BY_QUALITY = {"anyOf": [*_AMOUNT["anyOf"], {"type": "object", "additionalProperties": _AMOUNT}]}
 _TIME = {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": r"^\d{4}-\d\d-\d\d"}]}
@@ -120,6 +120,6 @@ QualityPrices = Annotated[dict[str, int], FromToml(_by_quality, _BY_QUALITY)]
 UnixTime = Annotated[int, FromToml(_unix_time, _TIME)]
 NetworkText = Annotated[str, FromToml(_network, {"type": "string"})]
 ShutdownDelay = Annotated[float | str, FromToml(_shutdown_delay, _DELAY)]  # seconds, or "auto"
-IsoDate = Annotated[str, FromToml(_iso_date, {"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$"})]  # YYYY-MM-DD
+IsoDate = Annotated[str, FromToml(_iso_date, {"type": "string", "pattern": r"^\d{4}-\d\d-\d\d$(?!\n)"})]  # YYYY-MM-DD
 #: as_integer_ratio() gives numerator and denominator
 Multiplier = Annotated[Decimal, FromToml(_multiplier, {**_FACTOR, "exclusiveMinimum": 0})]

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import UNSET, Raw
 
+from gateway.schemas.answer_surrogates import decode_whole
+
 from .responses_wire import WireEvent, WireItem, WirePart
 
 MOST_ITEMS = 4096  # of one stream that are numbered; the events of later ones stay as they are
@@ -108,7 +110,7 @@ def is_bare(output: list[WireItem]) -> bool:
 
 def complete_response(response: bytes, output: list[WireItem]) -> bytes:
     """A response whose items have their members; `output`: the items as they were read."""
-    fields = _table.decode(response)
+    fields = decode_whole(_table, response)
     items = zip(_array.decode(fields["output"]), output, strict=True)
     fields["output"] = Raw(_encode([_item(raw, item, "completed") for raw, item in items]))
     return _encode(fields)

@@ -32,8 +32,8 @@ PATHS = (
     (re.compile(r"/images/edits$"), "edits"),
     (re.compile(r"/audio/speech$"), "speech"),
     (re.compile(r"/audio/transcriptions$"), "transcriptions"),
-    (re.compile(r"/v1/models$"), "models"),
-    (re.compile(r"/v1/models/[^:]+$"), "model"),
+    (re.compile(r"(?<!/admin)/v1/models$"), "models"),
+    (re.compile(r"(?<!/admin)/v1/models/[^:]+$"), "model"),
 )
 #: Dialects in whose streams an error has the usual shape of errors, which has no class.
 _BARE_ERRORS = frozenset({"chat", "gemini", "images", "edits", "speech", "transcriptions"})
