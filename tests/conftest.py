@@ -29,6 +29,7 @@ from gateway.amounts import NANO
 from gateway.api.routes import Application
 from gateway.config.loader import demo_settings
 from gateway.config.settings import Settings
+from gateway.database import engine
 from gateway.database.address import DatabaseAddress
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
@@ -39,6 +40,7 @@ from gateway.runtime.gateway import Gateway
 from gateway.store import EmbeddedServer, Store
 from tests import quick
 from tests.benchmarks_package import make_importable
+from tests.compiled_once import compiled_once
 from tests.migrated_once import copied_database, filled_once, migrated_once
 from tests.plugins_once import loaded_once
 from tests.polling import turns
@@ -210,13 +212,14 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def computed_once() -> Iterator[None]:
-    """Compute once in each process what does not change: which packages are installed, and what the migrations do."""
+    """Compute once in each process what does not change: packages, migrations, the SQL text of statements."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redis.utils.get_lib_version", cache(get_lib_version))
         patch.setattr("gateway.plugins.loader.entry_points", cache(entry_points))
         patch.setattr("gateway.runtime.gateway.load_plugins", loaded_once(load_plugins))
         patch.setattr("alembic.command.upgrade", upgrade := migrated_once())
         patch.setattr("gateway.database.engine._migrate", filled_once(upgrade))
+        patch.setattr("gateway.database.engine._engine", compiled_once(engine._engine))
         yield
 
 
