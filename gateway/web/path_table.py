@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import insort
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 from urllib.parse import unquote
@@ -23,12 +24,13 @@ class PathTable(Generic[T]):
 
     def add(self, method: str, path: str, entry: T) -> None:
         """Add an entry; ValueError if the path has the method already."""
-        methods = self._paths.setdefault(path, (_pattern(path), {}))[1]
+        if path not in self._paths:
+            self._paths[path] = (_pattern(path), {})
+            insort(self._ordered.setdefault(path.count("/"), []), path, key=lambda template: template.count("{"))
+        methods = self._paths[path][1]
         if method in methods:
             raise ValueError(f"{method} {path} is there twice")
         methods[method] = entry
-        alike = [known for known in self._paths if known.count("/") == path.count("/")]
-        self._ordered[path.count("/")] = sorted(alike, key=lambda template: template.count("{"))
 
     def entries(self) -> list[T]:
         """All entries, by path in the order in which the paths were added."""
