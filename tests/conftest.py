@@ -25,10 +25,12 @@ from tornado.ioloop import IOLoop
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.key_record import CreatedKey
 from gateway.accounts.keys import Keys
+from gateway.admin_api.route import AdminRoute
 from gateway.amounts import NANO
 from gateway.api.routes import Application
 from gateway.config.loader import demo_settings
 from gateway.config.settings import Settings
+from gateway.console.route import PageRoute
 from gateway.database import engine
 from gateway.database.address import DatabaseAddress
 from gateway.http_server.limits import ServerLimits
@@ -217,7 +219,7 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def computed_once() -> Iterator[None]:
-    """Compute once in each process what does not change: packages, migrations, the SQL text of statements."""
+    """Compute once in each process what does not change: packages, migrations, SQL text, the check of each route."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redis.utils.get_lib_version", cache(get_lib_version))
         patch.setattr("gateway.plugins.loader.entry_points", cache(entry_points))
@@ -225,6 +227,8 @@ def computed_once() -> Iterator[None]:
         patch.setattr("alembic.command.upgrade", upgrade := migrated_once())
         patch.setattr("gateway.database.engine._migrate", filled_once(upgrade))
         patch.setattr("gateway.database.engine._engine", compiled_once(engine._engine))
+        patch.setattr(AdminRoute, "problem", cache(AdminRoute.problem))
+        patch.setattr(PageRoute, "problem", cache(PageRoute.problem))
         yield
 
 
