@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from gateway.database.address import DatabaseAddress
+
+T = TypeVar("T")
 
 TEXTS = (
     "-1", "0", "00", "1_0", "1e1", "0x10", "1.5", "\u0661", "\u00b2", "9" * 17, "9" * 18, "1" * 400,
@@ -32,7 +34,7 @@ MOMENTS = (
 ENDS = (0, -1, 1, 2**63 - 1, 2**63, 2**64 - 1, -(2**63), "", "x", "\0", "\U0001f600", "acme", "x" * 5000)
 
 
-def divided(texts: Iterable[str], database: DatabaseAddress, at: int) -> list[str]:
+def divided(texts: Iterable[T], database: DatabaseAddress, at: int) -> list[T]:
     """A third of the texts for PostgreSQL and the others for SQLite, so that each is tried once; `at` turns the third.
 
     What is wrong with a text does not depend on the database, but for the few values that one of them cannot store.
