@@ -460,6 +460,8 @@ async def test_busy_importer_leaves_its_lock_free_now_and_then(world, importing,
     async with world() as w:
         one, stop = importing(w), asyncio.Event()
         await one.hint("a", "b", "c")
+        made = time.monotonic()
+        await until(lambda: time.monotonic() - made > service.ROUND)  # else a second round may follow the first at once
         running = asyncio.create_task(one.service.run(stop))
         lock = one.database.lock("importer")
 
