@@ -19,7 +19,8 @@ from tests.inference.two_targets import IN_ORDER, PRICE, settings_with
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     models = {
-        "quick": {**IN_ORDER, "first_token_timeout": 0.4},
+        "quick": {**IN_ORDER, "first_token_timeout": 0.2},
+        "in-a-second": {**IN_ORDER, "first_token_timeout": 1},
         "patient": {**IN_ORDER, "first_token_timeout": 20},
         "alone": {"provider": "one", **PRICE, "first_token_timeout": 0.2},
     }
@@ -80,11 +81,11 @@ async def test_a_model_alone_is_not_asked_again_after_that(client: Client, upstr
 )
 async def test_any_content_in_time_is_enough(client: Client, upstream: FakeUpstream, delta: dict[str, Any]) -> None:
     chunks = [chunk({"role": "assistant", "content": ""}), chunk(delta), chunk({}, finish="stop")]
-    reply = Reply.stream(chunks, interval=0.5)  # the rest comes after the time
+    reply = Reply.stream(chunks, interval=0.4)  # the end comes after the time
     assert reply.frames is not None
     reply.frames[:2] = [b"".join(reply.frames[:2])]
     upstream.enqueue(reply)
-    _, text, failure = await client.stream(model="quick")
+    _, text, failure = await client.stream(model="in-a-second")
     assert failure is None
     assert text.endswith("data: [DONE]\n\n")
     assert len(upstream.seen) == 1
