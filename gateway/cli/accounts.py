@@ -15,9 +15,9 @@ from gateway.admin.account_limits import FIELDS, Limits
 from gateway.amounts import format_amount
 from gateway.cli import statement
 from gateway.cli.admin_requests import AdminReply, AdminRequests, cleared, written
+from gateway.cli.ask import ask
 from gateway.cli.output import note, print_record, print_rows
 from gateway.cli.server_option import remotable
-from gateway.cli.session import ask
 from gateway.cli.values import AMOUNT, AMOUNTS, COUNT, FACTOR, NAMES
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gateway.cli.ask import ask
 from gateway.cli.output import print_rows
 from gateway.cli.server_option import remotable
-from gateway.cli.session import ask
 from gateway.cli.values import PAST, WholeNumber
 
 if TYPE_CHECKING:

@@ -9,11 +9,12 @@ import click
 
 from gateway.accounts.key_settings import CLEARABLE, KEY_SETTINGS, KeyLimits, Kind
 from gateway.cli.admin_requests import cleared, written
+from gateway.cli.ask import ask
 from gateway.cli.key_search import find_here, find_there, read_wanted
 from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.root import Failure
 from gateway.cli.server_option import current_server, remotable
-from gateway.cli.session import ask, either, run
+from gateway.cli.session import either, run
 from gateway.cli.values import AMOUNT, COUNT, DURATION, FUTURE, NAMES, PAST, PERIODS, NamesType
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-MODULES = {"import": "imports"}  # commands whose file has another name
+MODULES = {"import": "imports", "config": "configuration"}  # commands whose file has another name
 
 
 class Failure(click.ClickException):

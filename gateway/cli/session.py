@@ -1,9 +1,7 @@
 """A command's way to the store: opened for the command, with or without a running gateway.
 
 `run` opens it, and `change` for work that writes: what a command says it did outlives a crash. What the admin API
-has is asked by `ask`, here and over a server::
-
-    account = ask(settings, lambda admin: admin.get("accounts", name))
+has is asked by `ask.ask`, here and over a server.
 
 With the embedded store it uses the running server's socket, or starts the server for the moment. Sharp edge: one of
 the two may be called once per command, for it makes the event loop.
@@ -19,7 +17,6 @@ from gateway.cli.server_option import current_server
 
 if TYPE_CHECKING:
     from gateway.cli.admin_client import AdminClient
-    from gateway.cli.admin_requests import AdminRequests
     from gateway.cli.store_session import StoreSession
     from gateway.config.settings import Settings
 
@@ -66,19 +63,3 @@ def change(settings: Settings, work: Callable[[StoreSession], Awaitable[T]]) -> 
         return answer
 
     return run(settings, changed)
-
-
-def ask(settings: Settings, work: Callable[[AdminRequests], Awaitable[T]]) -> T:
-    """Do `work` with the admin API over the opened store, or with `--server` with that of the server."""
-    server = current_server()
-    if server is not None:
-        from gateway.cli.admin_client import over_server
-
-        return over_server(server, work)
-    from gateway.cli.local_admin import local_admin
-
-    async def with_admin(session: StoreSession) -> T:
-        async with local_admin(settings, session) as admin:
-            return await work(admin)
-
-    return run(settings, with_admin)

@@ -9,9 +9,9 @@ import click
 
 from gateway.admin.actor import SCOPES, checked_scopes
 from gateway.cli.admin_requests import written
+from gateway.cli.ask import ask
 from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.server_option import remotable
-from gateway.cli.session import ask
 from gateway.cli.values import FUTURE, NAMES
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import click
 
 from gateway.cli.admin_client import ServerError
 from gateway.cli.admin_requests import AdminRequests
+from gateway.cli.ask import ask
 from gateway.cli.output import note, print_json
 from gateway.cli.private_csv import private_csv
 from gateway.cli.root import Failure
 from gateway.cli.server_option import remotable
-from gateway.cli.session import ask
 from gateway.errors import InvalidValue, NotFound
 from gateway.people.many_links import COLUMNS, FoundUser, active_users, emails_in
 

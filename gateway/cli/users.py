@@ -9,9 +9,9 @@ import click
 
 from gateway.admin.actor import ACCOUNT_ROLES, SITE_ROLES, AccountRole, SiteRole
 from gateway.cli.admin_requests import AdminRequests, cleared, written
+from gateway.cli.ask import ask
 from gateway.cli.output import note, print_json, print_record, print_rows
 from gateway.cli.server_option import remotable
-from gateway.cli.session import ask
 from gateway.cli.user_links import links
 from gateway.cli.values import AMOUNT, NAMES, PERIODS
 

@@ -202,6 +202,7 @@ CASES: dict[str, tuple[str, Any, list[Any]]] = {
 
 
 @pytest.mark.slow
+@pytest.mark.no_standard  # the provider gives what no vendor does
 @pytest.mark.parametrize("case", CASES)
 async def test_any_provider_result_is_an_answer_or_a_502_settled_once(
     client: Client,
