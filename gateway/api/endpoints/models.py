@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +13,8 @@ from gateway.api.endpoints.codex_models import asks_for_codex, codex_models
 from gateway.api.handler import KeyedHandler
 from gateway.catalog import Catalog, Model, ModelRecord
 from gateway.errors import ModelNotFound
+from gateway.errors.gemini_form import GEMINI_ERRORS
+from gateway.errors.messages_form import MESSAGES_ERRORS
 
 #: Google's methods for an endpoint of a model.
 GEMINI_METHODS: Mapping[str, tuple[str, ...]] = {
@@ -25,6 +27,14 @@ class _RecordHandler(KeyedHandler):
     """Answers with records of models."""
 
     endpoint_name = "models"
+
+    def on_head(self) -> Awaitable[None] | None:
+        """Errors have the form of the client's API, too."""
+        if _is_googles(self):
+            self.reply.error_form = GEMINI_ERRORS
+        elif "anthropic-version" in self.headers:
+            self.reply.error_form = MESSAGES_ERRORS
+        return super().on_head()
 
     async def with_later_prices(self, records: Sequence[tuple[ModelRecord, Model]]) -> list[ModelRecord]:
         """The records, each with the announced prices of the caller's account.

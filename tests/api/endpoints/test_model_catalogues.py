@@ -81,3 +81,23 @@ async def test_claude_code_gets_the_alias_that_it_accepts(client: Client) -> Non
     [alias] = [model for model in found["data"] if model["id"] == "claude-glm"]
     assert (alias["type"], alias["display_name"]) == ("model", "claude-glm")
     assert found["has_more"] is False
+
+
+@pytest.mark.parametrize(
+    ("headers", "members", "id_header"),
+    [
+        ({"anthropic-version": "2023-06-01"}, {"type", "error", "request_id"}, "request-id"),
+        ({"x-goog-api-client": "genai"}, {"error"}, "x-request-id"),
+        ({}, {"error"}, "x-request-id"),
+    ],
+)
+async def test_errors_of_the_lists_have_the_form_of_the_clients_api(
+    client: Client, headers: dict[str, str], members: set[str], id_header: str
+) -> None:
+    wrong_key = {**client.headers, "Authorization": "Bearer sk-unknown"}
+    for path, key, status in (("/v1/models", wrong_key, 401), ("/v1/models/nothing", client.headers, 404)):
+        async with client.request("GET", path, headers={**key, **headers}) as response:
+            document = await response.json()
+            assert (response.status, set(document)) == (status, members)
+            assert id_header in response.headers
+            assert ("status" in document["error"]) is ("x-goog-api-client" in headers)
