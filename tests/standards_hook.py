@@ -17,7 +17,14 @@ import aiohttp
 import pytest
 from msgspec import Struct
 
-from gateway.testing.standards.answers import Reading, dialect_of, read_answer, read_message
+from gateway.testing.standards.answers import (
+    Reading,
+    dialect_of,
+    error_dialect_of,
+    read_answer,
+    read_error,
+    read_message,
+)
 
 IS_ON = sys.version_info[:2] == (3, 11)
 #: The packages of the classes, which tests of the classes load on each interpreter.
@@ -34,6 +41,7 @@ class _Watched(Struct):
     content: aiohttp.StreamReader  # kept, so that its id is not given to another one
     path: str
     kind: str
+    read: Callable[..., Reading | None]
     pieces: list[bytes] = []
 
 
@@ -77,9 +85,10 @@ def watch() -> None:
 
     async def started(response: aiohttp.ClientResponse, *arguments: Any) -> aiohttp.ClientResponse:
         done = await start(response, *arguments)
-        if response.status == 200 and dialect_of(response.url.path) is not None:
-            watched = _Watched(response.content, response.url.path, response.headers.get("Content-Type", ""))
-            _watched[id(response.content)] = watched
+        read, path = _reader(response.status, response.url.path), response.url.path
+        if read is not None:
+            kind = response.headers.get("Content-Type", "")
+            _watched[id(response.content)] = _Watched(response.content, path, kind, read)
         return done
 
     def taken(content: aiohttp.StreamReader, most: int) -> bytes:
@@ -103,6 +112,13 @@ def watch() -> None:
     _replace(aiohttp.ClientWebSocketResponse, "receive", received)
 
 
+def _reader(status: int, path: str) -> Callable[..., Reading | None] | None:
+    """What reads an answer of this status at this path; None if it has no standard."""
+    if status == 200:
+        return read_answer if dialect_of(path) is not None else None
+    return read_error if status >= 400 and error_dialect_of(path) is not None else None
+
+
 def faults() -> list[str]:
     """What was wrong with the answers that were read since the last call."""
     for one in [*_watched.values()]:
@@ -115,7 +131,7 @@ def faults() -> list[str]:
 
 
 def _end(watched: _Watched) -> None:
-    reading = _without_collector(read_answer, watched.path, watched.kind, b"".join(watched.pieces))
+    reading = _without_collector(watched.read, watched.path, watched.kind, b"".join(watched.pieces))
     _note(watched.path, reading, is_answer=True)
 
 

@@ -126,6 +126,8 @@ CLAUDE: Document = {
     "created_at": "2026-01-01T00:00:00Z",
     "lifecycle": "active",
 }
+GOOGLES: Document = {"name": "models/m", "version": "1", "inputTokenLimit": 9, "supportedGenerationMethods": ["embed"]}
+TOKENS: Document = {"totalTokens": 1, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 1}]}
 WHOLE = {
     "/v1/chat/completions": CHAT,
     "/v1/responses": RESPONSE,
@@ -141,6 +143,11 @@ WHOLE = {
     "/v1/models": {"object": "list", "data": [MODEL]},
     "/v1/models?anthropic": {"data": [CLAUDE], "has_more": False, "first_id": "m", "last_id": "m"},
     "/v1/models/m": MODEL,
+    "/v1beta/models": {"models": [GOOGLES]},
+    "/v1beta/models/m": GOOGLES,
+    "/v1beta/models/m:countTokens": TOKENS,
+    "/v1beta/models/m:embedContent": {"embedding": {"values": [0.5]}},
+    "/v1beta/models/m:batchEmbedContents": {"embeddings": [{"values": [0.5]}]},
 }
 CHUNK: Document = {
     "id": "c",
@@ -185,6 +192,10 @@ MEMBER = {
     "/v1/models": "data",
     "/v1/models?anthropic": "first_id",
     "/v1/models/m": "owned_by",
+    "/v1beta/models/m": "version",
+    "/v1beta/models/m:countTokens": "totalTokens",
+    "/v1beta/models/m:embedContent": "embedding",
+    "/v1beta/models/m:batchEmbedContents": "embeddings",
 }
 
 

@@ -27,16 +27,29 @@ PATHS = (
     (re.compile(r"/messages$"), "messages"),
     (re.compile(r"/messages/count_tokens$"), "message tokens"),
     (re.compile(r"/models/[^/]+:(?:streamG|g)enerateContent$"), "gemini"),
+    (re.compile(r"/models/[^/]+:countTokens$"), "gemini tokens"),
+    (re.compile(r"/models/[^/]+:embedContent$"), "gemini vector"),
+    (re.compile(r"/models/[^/]+:batchEmbedContents$"), "gemini vectors"),
     (re.compile(r"/embeddings$"), "embeddings"),
     (re.compile(r"/images/generations$"), "images"),
     (re.compile(r"/images/edits$"), "edits"),
     (re.compile(r"/audio/speech$"), "speech"),
     (re.compile(r"/audio/transcriptions$"), "transcriptions"),
-    (re.compile(r"(?<!/admin)/v1/models$"), "models"),
-    (re.compile(r"(?<!/admin)/v1/models/[^:]+$"), "model"),
+    (re.compile(r"(?<!/admin)/v1(?:beta)?/models$"), "models"),
+    (re.compile(r"(?<!/admin)/v1(?:beta)?/models/[^:]+$"), "model"),
 )
-#: Dialects in whose streams an error has the usual shape of errors, which has no class.
-_BARE_ERRORS = frozenset({"chat", "gemini", "images", "edits", "speech", "transcriptions"})
+#: The form of errors at a path, also where nothing else is.
+ERROR_PATHS = (
+    (re.compile(r"/messages(?:/|$)"), classes.ANTHROPIC_ERRORS),
+    (re.compile(r"/v1beta(?:/|$)|/models/.+:[A-Za-z]+$"), classes.GOOGLE_ERRORS),
+    (re.compile(r"(?<!/admin)/v1/models(?:/|$)"), "errors of models"),
+    (re.compile(r"(?<!/admin)/v1(?:/|$)"), classes.OPENAI_ERRORS),
+)
+#: The form of an error in a stream of a dialect that has no event for it.
+_BARE_ERRORS = {
+    **dict.fromkeys(("chat", "speech", "transcriptions"), classes.OPENAI_ERRORS),
+    "gemini": classes.GOOGLE_ERRORS,
+}
 
 
 class Reading(Struct, frozen=True):
@@ -51,6 +64,12 @@ def dialect_of(path: str) -> str | None:
     """The dialect that is spoken at a path; None for one without a standard."""
     path = path.partition("?")[0]
     return next((name for pattern, name in PATHS if pattern.search(path)), None)
+
+
+def error_dialect_of(path: str) -> str | None:
+    """The form in which a path tells an error; None for a path without a standard."""
+    path = path.partition("?")[0]
+    return next((name for pattern, name in ERROR_PATHS if pattern.search(path)), None)
 
 
 def faults_of(path: str, content_type: str, body: bytes) -> list[str]:
@@ -71,6 +90,14 @@ def read_answer(path: str, content_type: str, body: bytes) -> Reading | None:
         return _reading(dialect, 0, _whole(dialect, body))
     events = list(_events(dialect, body))
     return _reading(dialect, len(events), [text for found in events for text in found])
+
+
+def read_error(path: str, content_type: str, body: bytes) -> Reading | None:
+    """The same for a whole answer of status 400 or above."""
+    dialect = error_dialect_of(path)
+    if dialect is None or not content_type.startswith(JSON):
+        return None
+    return _reading(dialect, 0, _whole(dialect, body))
 
 
 def read_message(path: str, message: bytes) -> Reading | None:
@@ -95,16 +122,14 @@ def _reading(dialect: str, events: int, found: list[str]) -> Reading:
 
 def _whole(dialect: str, body: bytes) -> list[str]:
     if dialect == "gemini" and body.lstrip().startswith(b"["):  # a stream as one array
-        kind = classes.class_of_whole(dialect, {})
-        return [
-            text
-            for one in msgspec.json.decode(body, type=list[msgspec.Raw])
-            for text in _faults(dialect, kind, bytes(one))
-        ]
+        parts = msgspec.json.decode(body, type=list[msgspec.Raw])
+        return [text for one in parts for text in _whole(dialect, bytes(one))]
     try:
         document = msgspec.json.decode(body, type=dict[str, Any])
     except NO_JSON:
         return [NOT_JSON]
+    if dialect == "gemini" and "error" in document:  # one of that array
+        dialect = classes.GOOGLE_ERRORS
     kind = classes.class_of_whole(dialect, document)
     return [] if kind is None else _faults(dialect, kind, _standard(dialect, document, body) or b"")
 
@@ -128,11 +153,16 @@ def _events(dialect: str, body: bytes) -> Iterator[list[str]]:
             yield [f"{number}: {NOT_JSON}"]
             continue
         if dialect in _BARE_ERRORS and "error" in document:
+            yield [f"{number} {text}" for text in faults(_error_class(dialect), event.data)]
             continue
         name = str(document.get("type") or event.name)
         found = _event(dialect, name, document, event.data)
         if found is not None:
             yield [f"{number} {name}: {text}" for text in found]
+
+
+def _error_class(dialect: str) -> Any:
+    return classes.class_of_whole(_BARE_ERRORS[dialect], {})
 
 
 def _event(dialect: str, name: str, document: dict[str, Any], data: bytes) -> list[str] | None:

@@ -12,6 +12,9 @@ from msgspec import Struct
 Document = Mapping[str, Any]
 OWN = "gateway.testing.standards.own_classes"
 OWN_ANTHROPIC = "gateway.testing.standards.own_anthropic_classes"
+OWN_GOOGLE = "gateway.testing.standards.own_google_classes"
+#: The dialect of errors, whole answers and events without a class of their own, that goes with a dialect of answers.
+OPENAI_ERRORS, ANTHROPIC_ERRORS, GOOGLE_ERRORS = "OpenAI errors", "Anthropic errors", "Google errors"
 
 
 class Missing(Exception):
@@ -78,7 +81,12 @@ def _always(place: str) -> Callable[[Any], str]:
 
 
 def _message_event(name: str) -> str:
-    return "" if name in ("ping", "error") else "anthropic.types:RawMessageStreamEvent"
+    own = {"ping": "Ping", "error": "ErrorAnswer"}.get(name)
+    return "anthropic.types:RawMessageStreamEvent" if own is None else f"{OWN_ANTHROPIC}:{own}"
+
+
+def _image_event(place: str) -> Callable[[str], str]:
+    return lambda name: f"{OWN}:ErrorEvent" if name == "error" else place
 
 
 def _transcript(document: Document) -> str:
@@ -91,16 +99,25 @@ def _transcript(document: Document) -> str:
 
 
 def _models(document: Document) -> str:
-    """Anthropic's clients get a list of their own; so do Google's, whose package has no class for it."""
+    """Anthropic's clients get a list of their own; so do Google's."""
     if "models" in document and "data" not in document:
-        return ""
+        return f"{OWN_GOOGLE}:ModelPage"
     return f"{OWN_ANTHROPIC}:ModelPage" if "has_more" in document else f"{OWN}:ModelList"
 
 
 def _model(document: Document) -> str:
     if document.get("type") == "model":
         return "anthropic.types:ModelInfo"
-    return "" if "supportedGenerationMethods" in document else "openai.types:Model"
+    return f"{OWN_GOOGLE}:Model" if "supportedGenerationMethods" in document else "openai.types:Model"
+
+
+def _model_error(document: Document) -> str:
+    """In the form of the client's API, as the models are."""
+    if document.get("type") == "error":
+        return f"{OWN_ANTHROPIC}:ErrorAnswer"
+    error = document.get("error")
+    is_googles = isinstance(error, dict) and "status" in error
+    return f"{OWN_GOOGLE if is_googles else OWN}:ErrorAnswer"
 
 
 NONE = _always("")
@@ -112,14 +129,21 @@ KINDS: Mapping[str, Kinds] = {
     "messages": Kinds(_always("anthropic.types:Message"), _message_event),
     "gemini": Kinds(*[_always("google.genai.types:GenerateContentResponse")] * 2),
     "embeddings": Kinds(_always(f"{OWN}:EitherForms"), NONE),
-    "images": Kinds(_IMAGES, _always("openai.types:ImageGenStreamEvent")),
-    "edits": Kinds(_IMAGES, _always("openai.types:ImageEditStreamEvent")),
+    "images": Kinds(_IMAGES, _image_event("openai.types:ImageGenStreamEvent")),
+    "edits": Kinds(_IMAGES, _image_event("openai.types:ImageEditStreamEvent")),
     "speech": Kinds(NONE, lambda name: f"{OWN}:Speech{name.removeprefix('speech.audio.').capitalize()}"),
     "transcriptions": Kinds(_transcript, _always("openai.types.audio:TranscriptionStreamEvent")),
     "models": Kinds(_models, NONE),
     "model": Kinds(_model, NONE),
     "response tokens": Kinds(_always("openai.types.responses:InputTokenCountResponse"), NONE),
     "message tokens": Kinds(_always("anthropic.types:MessageTokensCount"), NONE),
+    "gemini tokens": Kinds(_always(f"{OWN_GOOGLE}:CountedTokens"), NONE),
+    "gemini vector": Kinds(_always(f"{OWN_GOOGLE}:OneVector"), NONE),
+    "gemini vectors": Kinds(_always(f"{OWN_GOOGLE}:Vectors"), NONE),
+    OPENAI_ERRORS: Kinds(_always(f"{OWN}:ErrorAnswer"), NONE),
+    ANTHROPIC_ERRORS: Kinds(_always(f"{OWN_ANTHROPIC}:ErrorAnswer"), NONE),
+    GOOGLE_ERRORS: Kinds(_always(f"{OWN_GOOGLE}:ErrorAnswer"), NONE),
+    "errors of models": Kinds(_model_error, NONE),
 }
 
 
@@ -129,6 +153,7 @@ def all_classes() -> dict[str, Any]:
     places = {KINDS[name].whole(document) for name, documents in lists.items() for document in documents}
     names = ("speech.audio.delta", "speech.audio.done")
     places |= {kinds.event(name) for kinds in KINDS.values() for name in names}
+    places |= {_message_event("ping"), _image_event("")("error")}
     found = {place: _loaded(place) for place in sorted(places - {""})}
     return {**found, **_response_events(), "error of a WebSocket": class_of_socket_error()}
 
@@ -136,6 +161,6 @@ def all_classes() -> dict[str, Any]:
 #: Documents of other forms of an answer.
 _SAMPLES: Mapping[str, tuple[Document, ...]] = {
     "transcriptions": ({"duration": 1, "language": "en"}, {"duration": 1, "segments": [{"speaker": "A"}]}),
-    "models": ({"has_more": False},),
-    "model": ({"type": "model"},),
+    "models": ({"has_more": False}, {"models": []}),
+    "model": ({"type": "model"}, {"supportedGenerationMethods": []}),
 }

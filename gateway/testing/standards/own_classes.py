@@ -9,6 +9,7 @@ from typing import Literal
 
 from openai import BaseModel
 from openai.types import CreateEmbeddingResponse, Embedding, Model
+from openai.types.shared import ErrorObject
 
 
 class EitherForm(Embedding):
@@ -50,3 +51,23 @@ class SpeechDone(BaseModel):
 
     type: Literal["speech.audio.done"]
     usage: SpeechUsage
+
+
+class Error(ErrorObject):
+    """An error; the package lets both of these be missing, OpenAI's document does not."""
+
+    code: str | None
+    param: str | None
+
+
+class ErrorAnswer(BaseModel):
+    """A whole answer with an error, or one in a stream whose events have no names."""
+
+    error: Error
+
+
+class ErrorEvent(BaseModel):
+    """The event that ends a stream of images."""
+
+    type: Literal["error"]
+    error: Error
