@@ -81,9 +81,13 @@ STANDARD_NAMES = {
 
 STANDARDS = """## Standards
 
-The tests read each answer of status 200 that they get at an endpoint below with the classes of its standard, also each
-event of a stream and each message of a WebSocket. A member that is missing, of another type or unknown there fails the
-test. The last line of a run says how many answers and events were read.
+On Python 3.11, where the packages below are installed, the tests read the answers that they get with their aiohttp
+client: each one of status 200 at an endpoint below, each error from status 400 on, each event of a stream and each
+message of a WebSocket. Answers that a test gets in another way, for example through a vendor's SDK, are not read. A
+member that is missing, of another type or unknown there fails the test. The last line of a run says how many answers
+and events were read: on 2026-11-30, those of `tests/api` and `tests/dialects` in a quick run were 5,525 answers, 3,368
+errors and 16,466 events. *Completed* means that members of the vendor's document which its package leaves out, such as
+`details` of an error, are written in classes over those of the package.
 
 | endpoint | standard | classes |
 | --- | --- | --- |
@@ -94,6 +98,8 @@ test. The last line of a run says how many answers and events were read.
 | `/v1/messages`, `/v1/messages/count_tokens` | Anthropic's API | the package `anthropic` |
 | `/v1/models` and `/v1/models/…` with `anthropic-version` | Anthropic's API | the same |
 | `/v1beta/models/…:generateContent` and its stream | Google's Gemini API | the package `google-genai` |
+| `/v1beta/models`, `/v1beta/models/…`, `:countTokens` and the methods for vectors | the same | the same, completed |
+| errors, whole and in streams | that of the endpoint | the same, completed |
 
 The situations of the public compliance suite of Open Responses are text, streams, a system prompt, tools, an image,
 turns, settings, compaction and WebSocket. They and the same ones of the other APIs run over an upstream with chat
