@@ -29,13 +29,16 @@ def shutdown_delay(server: ServerSettings, environment: Mapping[str, str]) -> fl
     return MANAGED_DELAY if environment.get(NOTIFY_SOCKET) or environment.get(KUBERNETES) else 0.0
 
 
-def notify(environment: Mapping[str, str], state: str) -> None:
-    """Tell systemd a state, such as `READY=1`; without systemd, or if it does not listen, nothing happens."""
+def notify(environment: Mapping[str, str], state: str, *, within: float = SENT_WITHIN) -> None:
+    """Tell systemd a state, such as `READY=1`; without systemd, or if it does not listen, nothing happens.
+
+    `within`: the seconds for which it may block; with 0, the message is lost if systemd's queue is full.
+    """
     address = environment.get(NOTIFY_SOCKET, "")
     if not address.startswith(("/", "@")):
         return
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(SENT_WITHIN)  # systemd may be busy, and a state that is lost is never told again
+        sock.settimeout(within)  # systemd may be busy, and a state that is lost is never told again
         sock.sendto(state.encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)
 
 
@@ -65,16 +68,16 @@ class Systemd:
         if self._serves:
             notify(self._environment, "READY=1")
 
-    async def feed_watchdog(self) -> None:
+    async def send_watchdog_messages(self) -> None:
         """Say twice within the time of the watchdog that the event loop runs; returns at once without a watchdog."""
         interval = watchdog_interval(self._environment)
         while interval:
-            notify(self._environment, "WATCHDOG=1")
+            notify(self._environment, "WATCHDOG=1", within=0.0)  # a lost one is repeated after the interval
             await asyncio.sleep(interval)
 
 
 def watchdog_interval(environment: Mapping[str, str]) -> float:
-    """Seconds between two signs of life; 0 where systemd does not wait for any from this process."""
+    """Seconds between two messages to the watchdog; 0 where systemd expects none from this process."""
     microseconds = environment.get(WATCHDOG_USEC, "")
     if environment.get(WATCHDOG_PID, str(os.getpid())) != str(os.getpid()) or not microseconds.isdecimal():
         return 0.0

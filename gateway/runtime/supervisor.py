@@ -173,7 +173,7 @@ class Supervisor:
         if console is not None:
             gateway_log.info("console and admin API on http://%s:%d", *console.getsockname()[:2])
         self.systemd.serves()
-        self._keep(self.systemd.feed_watchdog())
+        self._keep(self.systemd.send_watchdog_messages())
         if self.settings.demo:
             await announce(self.settings, self.store, peppers.current, base_url=f"http://{host}:{port}/v1")
 

@@ -59,7 +59,7 @@ async def test_systemd_is_told_the_states_of_the_gateway_and_gives_it_a_shutdown
         systemd.setblocking(False)
 
         def told() -> list[str]:
-            """The states so far, without the signs of life."""
+            """The states so far, without the messages to the watchdog."""
             with suppress(BlockingIOError):
                 while state := systemd.recv(100).decode():
                     states.append(state.partition("\n")[0])

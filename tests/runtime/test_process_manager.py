@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -61,11 +64,11 @@ def test_systemd_is_told_a_state(tmp_path: Path, is_abstract: bool) -> None:
         ({"WATCHDOG_USEC": "soon"}, 0.0),
     ],
 )
-def test_watchdog_is_fed_twice_in_its_time(environment: dict[str, str], interval: float) -> None:
+def test_watchdog_gets_two_messages_in_its_time(environment: dict[str, str], interval: float) -> None:
     assert watchdog_interval(environment) == interval
 
 
-async def test_systemd_hears_of_no_reload_before_the_end_of_the_start_nor_after_a_stop(tmp_path: Path) -> None:
+async def test_systemd_gets_no_reload_before_the_end_of_the_start_nor_after_a_stop(tmp_path: Path) -> None:
     path = str(tmp_path / "notify")
 
     async def work() -> None:
@@ -85,6 +88,26 @@ async def test_systemd_hears_of_no_reload_before_the_end_of_the_start_nor_after_
         with pytest.raises(BlockingIOError):
             listener.recv(100)
     assert done == [True, True]
+
+
+async def test_message_to_the_watchdog_does_not_block_where_systemd_reads_none(tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filling,
+    ):
+        listener.bind(path)
+        filling.setblocking(False)
+        with suppress(BlockingIOError):
+            while True:
+                filling.sendto(b"x", path)
+        started = time.monotonic()
+        sending = asyncio.create_task(
+            Systemd({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "20000000"}).send_watchdog_messages()
+        )
+        await asyncio.sleep(0)
+        assert time.monotonic() - started < 0.9  # a blocking message takes 1 s
+        sending.cancel()
 
 
 @pytest.mark.parametrize("address", ["", "relative", "/no/such/socket"])
