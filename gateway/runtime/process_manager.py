@@ -48,6 +48,7 @@ class Systemd:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._serves = False
+        self._reloads = 0  # that run now
 
     def serves(self) -> None:
         """The start is over."""
@@ -60,12 +61,19 @@ class Systemd:
         notify(self._environment, "STOPPING=1")
 
     async def reloads(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do a reload. systemd does not hear of one during the start or the stop, which would end that state."""
+        """Do a reload. systemd gets READY when no reload runs any more.
+
+        During the start or the stop it gets no message, because a message would end that state.
+        """
         if self._serves:
             microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
             notify(self._environment, f"RELOADING=1\nMONOTONIC_USEC={microseconds}")
-        await work()
-        if self._serves:
+        self._reloads += 1
+        try:
+            await work()
+        finally:
+            self._reloads -= 1
+        if self._serves and not self._reloads:
             notify(self._environment, "READY=1")
 
     async def send_watchdog_messages(self) -> None:

@@ -90,6 +90,30 @@ async def test_systemd_gets_no_reload_before_the_end_of_the_start_nor_after_a_st
     assert done == [True, True]
 
 
+async def test_systemd_gets_ready_when_the_last_of_two_overlapping_reloads_has_ended(tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+    loop = asyncio.get_running_loop()
+    first, second = loop.create_future(), loop.create_future()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(path)
+        listener.setblocking(False)
+        systemd = Systemd({"NOTIFY_SOCKET": path})
+        systemd.serves()
+        assert listener.recv(100) == b"READY=1"
+        async with asyncio.TaskGroup() as group:
+            reload = group.create_task(systemd.reloads(lambda: first))
+            group.create_task(systemd.reloads(lambda: second))
+            await asyncio.sleep(0)
+            assert listener.recv(100).startswith(b"RELOADING=1")
+            assert listener.recv(100).startswith(b"RELOADING=1")
+            first.set_result(None)
+            await reload
+            with pytest.raises(BlockingIOError):
+                listener.recv(100)
+            second.set_result(None)
+        assert listener.recv(100) == b"READY=1"
+
+
 async def test_message_to_the_watchdog_does_not_block_where_systemd_reads_none(tmp_path: Path) -> None:
     path = str(tmp_path / "notify")
     with (
