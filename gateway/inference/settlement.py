@@ -66,6 +66,12 @@ class Settlement:
 def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
     key, model, attempts = call.key, call.model.name, call.attempts
     served = attempts[-1] if attempts else None
+    # Before the duration of the call: no attempt is longer.
+    answers = (
+        answers_of(call.sending, attempts, call.outcome, prompt=call.quote.prompt.tokens_in)
+        if call.sending.failures
+        else None
+    )
     return CallRecord(  # by position: by name it takes 1 µs more
         call.request_id,
         call.endpoint.name,
@@ -89,9 +95,7 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         key.user,
         call.quote.tags,
         _upstream_cost(call, usage) if served is not None and served.costs else None,
-        answers_of(call.sending, attempts, call.outcome, prompt=call.quote.prompt.tokens_in)
-        if call.sending.failures
-        else None,
+        answers,
         call.quote.session,
         call.joined,
     )
