@@ -2,8 +2,9 @@
 
 A real gateway serves the checkout, with the built-in `openai` provider before a local upstream. After warm-up calls one
 client makes streamed chats one after the other on a kept-alive connection. A Python file is executed by a chat when one
-of its functions runs in the worker between the request's first byte and the call's access line; a Lua file when it is
-part of a script that the store runs meanwhile. What runs in some of the chats only (timers, reports) is listed apart.
+of its functions runs in the thread of the worker's loop between the request's first byte and the call's access line; a
+Lua file when it is part of a script that the store runs meanwhile. What runs in some of the chats only (timers,
+reports) is listed apart.
 """
 
 from __future__ import annotations
