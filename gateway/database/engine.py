@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CACHE_KIB = 16_384  # of each connection; the rest of a large file is in the system's cache, which all processes share
 BUSY_MS = 10_000  # milliseconds a statement waits for another process's transaction (SQLite)
 CONNECT_WITHIN = 5  # seconds
-ANSWER_WITHIN = 15  # seconds without a sign of life after which a connection counts as broken (PostgreSQL)
+ANSWER_WITHIN = 15  # seconds without an acknowledgement after which a connection counts as broken (PostgreSQL)
 MIGRATE_WITHIN = 600.0  # seconds that another process's migration may take
 WRITES, DURABLE = "gateway_writes", "gateway_durable"
 

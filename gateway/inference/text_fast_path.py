@@ -87,7 +87,7 @@ class TextRelay:
         if keep is None:
             self._chunks += len(texts)
         else:
-            keep(texts)  # which are counted by the way
+            keep(texts)  # it counts them, too
         self.slot.delivered(encoder.delivered.text_quarter_tokens)
         write = self._write
         if write is None or self.call.detached:

@@ -94,7 +94,7 @@ class Chat(abc.ABC):
         return True
 
     def cache_marks(self, request: ChatRequest, target: Target) -> frozenset[str]:
-        """Which of `request.cache_marks` reach the upstream, in whatever words; the others are named to the caller."""
+        """Which of `request.cache_marks` reach the upstream, in its own form; the others are named to the caller."""
         return request.cache_marks
 
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:

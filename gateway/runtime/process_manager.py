@@ -71,13 +71,13 @@ class Systemd:
         self._reloads += 1
         try:
             await work()
-        finally:
+        finally:  # what runs is the configuration of before, if the reload has failed
             self._reloads -= 1
-        if self._serves and not self._reloads:
-            notify(self._environment, "READY=1")
+            if self._serves and not self._reloads:
+                notify(self._environment, "READY=1")
 
     async def send_watchdog_messages(self) -> None:
-        """Say twice within the time of the watchdog that the event loop runs; returns at once without a watchdog."""
+        """Tell the watchdog twice in its time that the event loop runs; returns at once without a watchdog."""
         interval = watchdog_interval(self._environment)
         while interval:
             notify(self._environment, "WATCHDOG=1", within=0.0)  # a lost one is repeated after the interval
