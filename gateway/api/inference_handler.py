@@ -18,7 +18,7 @@ from gateway.http_client.forwarded_headers import bind
 from gateway.http_server.client_address import MAX_READ
 from gateway.http_server.exchange import Exchange
 from gateway.inference.call_stages import CallRequest
-from gateway.inference.endpoint import Body, Endpoint
+from gateway.inference.endpoint import Endpoint, Received
 from gateway.inference.services import Services
 
 
@@ -29,11 +29,7 @@ class RunsCalls(Protocol):
         self,
         asked: CallRequest,
         endpoint: Endpoint[Any],
-        body: Body,
-        *,
-        path: str,
-        idempotency_key: str | None,
-        tags: str | None = None,
+        received: Received,
     ) -> None: ...
 
 
@@ -88,10 +84,7 @@ class InferenceHandler(KeyedHandler):
                 await self.pipeline.run(
                     asked,
                     self.endpoint,
-                    self.body,
-                    path=self.path,
-                    idempotency_key=self.metadata.idempotency_key,
-                    tags=self.metadata.tags,
+                    Received(self.body, self.path, self.metadata.idempotency_key, self.metadata.tags),
                 )
             finally:  # the task and the handler refer to the request and its call
                 asked.task = asked.caller = None

@@ -79,6 +79,15 @@ class Body(Protocol):
         """A digest that is equal for equal requests; compared when an Idempotency-Key is used again."""
 
 
+class Received(Struct, frozen=True):
+    """What a call needs of a request as it arrived. `tags`: the text of their header."""
+
+    body: Body
+    path: str
+    idempotency_key: str | None = None
+    tags: str | None = None
+
+
 class RequestSize(Struct, frozen=True):
     """The size of a request that `gateway explain` checks without a call."""
 

@@ -16,12 +16,12 @@ from gateway import errors
 from gateway.amounts import format_amount
 from gateway.http_client.send_state import track
 from gateway.inference.call import Call
-from gateway.inference.call_decode import DROPPED, decode_call, quote_large, quote_with_media
+from gateway.inference.call_decode import DROPPED, decode_call, quote_in_turns
 from gateway.inference.call_end import close_claim, fail, fail_stopped, settle
 from gateway.inference.call_hold import check_call_scopes, check_permission, hold_cost
 from gateway.inference.call_quote import quote_call, with_tags
 from gateway.inference.call_stages import CallRequest, QuotedCall
-from gateway.inference.endpoint import Body, Endpoint
+from gateway.inference.endpoint import Endpoint, Received
 from gateway.inference.event_stream import close_stream, relay
 from gateway.inference.idempotency import Claim, StoredAnswer
 from gateway.inference.services import Services
@@ -41,35 +41,27 @@ class Pipeline:
         self,
         asked: CallRequest,
         endpoint: Endpoint[Any],
-        body: Body,
-        *,
-        path: str,
-        idempotency_key: str | None,
-        tags: str | None = None,
+        received: Received,
     ) -> None:
-        """Answer one request; raises the error of a refusal, and then nothing is held. `tags`: the header's text.
+        """Answer one request; raises the error of a refusal, and then nothing is held.
 
         CancelledError if the client disconnects while a large body waits for its turn.
         """
         services = self._services
         try:
-            if services.media_fetching.providers:
-                digest, quoted = await quote_with_media(
-                    asked, endpoint, services, body, path=path, idempotency_key=idempotency_key
-                )
-            elif body.is_large:
-                digest, quoted = await quote_large(
-                    asked, endpoint, services, body, path=path, idempotency_key=idempotency_key
-                )
+            fetch = bool(services.media_fetching.providers)
+            if fetch or received.body.is_large:
+                digest, quoted = await quote_in_turns(asked, endpoint, services, received, fetch=fetch)
             else:
-                digest = decode_call(asked, endpoint, services, body, path=path, idempotency_key=idempotency_key)
+                digest = decode_call(asked, endpoint, services, received)
                 quoted = quote_call(asked, endpoint, services)
             if services.settings.server.tags:
-                quoted = with_tags(quoted, asked, tags, services)
+                quoted = with_tags(quoted, asked, received.tags, services)
         except errors.GatewayError:
             await check_permission(asked, services)
             raise
-        if idempotency_key is not None and not await self._claim(asked, quoted, idempotency_key, digest):
+        name = received.idempotency_key
+        if name is not None and not await self._claim(asked, quoted, name, digest):
             return
         call = await hold_cost(asked, quoted, endpoint, services)
         call.sending.account = call.key.account

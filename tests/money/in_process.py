@@ -13,6 +13,7 @@ from gateway.errors import GatewayError
 from gateway.http_server.exchange import Exchange
 from gateway.http_server.reply import ResponseWriter
 from gateway.inference.call_stages import CallRequest
+from gateway.inference.endpoint import Received
 from gateway.inference.pipeline import Pipeline
 from gateway.ledger.api_key import ApiKey
 from gateway.runtime.gateway import Gateway
@@ -118,6 +119,6 @@ class InProcess:
 
     async def _run(self, asked: CallRequest, endpoint: ChatEndpoint, body: MemoryBody, path: str) -> None:
         try:
-            await self._pipeline.run(asked, endpoint, body, path=path, idempotency_key=None)
+            await self._pipeline.run(asked, endpoint, Received(body, path))
         except GatewayError as error:
             asked.reply.send_error(error)

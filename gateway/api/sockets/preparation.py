@@ -9,11 +9,11 @@ from gateway.encoders.chat_form import AnswerForm
 from gateway.encoders.responses.document import ResponseDocument
 from gateway.encoders.responses.events import Events
 from gateway.ids import Ids
-from gateway.inference.call_decode import decode_call, quote_large
+from gateway.inference.call_decode import decode_call, quote_in_turns
 from gateway.inference.call_hold import check_permission
 from gateway.inference.call_quote import quote_call
 from gateway.inference.call_stages import CallRequest
-from gateway.inference.endpoint import Body, Endpoint
+from gateway.inference.endpoint import Endpoint, Received
 from gateway.inference.services import Services
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import CompletionUsage
@@ -31,19 +31,15 @@ class Preparation:
         self,
         asked: CallRequest,
         endpoint: Endpoint[Any],
-        body: Body,
-        *,
-        path: str,
-        idempotency_key: str | None,
-        tags: str | None = None,
+        received: Received,
     ) -> None:
         """Answer one request, as `Pipeline.run` does."""
         services = self._services
         try:
-            if body.is_large:
-                await quote_large(asked, endpoint, services, body, path=path, idempotency_key=idempotency_key)
+            if received.body.is_large:
+                await quote_in_turns(asked, endpoint, services, received, fetch=False)
             else:
-                decode_call(asked, endpoint, services, body, path=path, idempotency_key=idempotency_key)
+                decode_call(asked, endpoint, services, received)
                 quote_call(asked, endpoint, services)
         finally:
             await check_permission(asked, services)  # its error replaces that of the request
