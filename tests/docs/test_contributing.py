@@ -54,7 +54,9 @@ def test_ranks_are_those_of_the_import_test() -> None:
 
 
 def test_slow_folders_are_named_and_exist() -> None:
-    (named,) = re.findall(r"The\s+tests\s+of (.*?)\s+are\s+slow\s+by\s+their\s+folder", section("Run the tests"), re.DOTALL)
+    (named,) = re.findall(
+        r"The\s+tests\s+of (.*?)\s+are\s+slow\s+by\s+their\s+folder", section("Run the tests"), re.DOTALL
+    )
     assert set(re.findall(r"`(\w+)`", named)) == SLOW_FOLDERS
     for folder in SLOW_FOLDERS:
         assert list((ROOT / "tests" / folder).glob("test_*.py")), folder
