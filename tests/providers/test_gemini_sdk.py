@@ -161,9 +161,18 @@ async def test_sdk_and_provider_read_the_same_stream() -> None:
         assert ours.usage is not None and ours.usage.total_tokens == theirs[-1].usage_metadata.total_token_count
 
 
-@pytest.mark.parametrize("status", [400, 403, 429, 500, 503])
-async def test_error_body_raises_in_sdk_and_provider(status: int) -> None:
-    error = google_error(status, "X", "Because.", reason="API_KEY_INVALID", delay="17s")
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [
+        (400, "INVALID_ARGUMENT"),
+        (403, "PERMISSION_DENIED"),
+        (429, "RESOURCE_EXHAUSTED"),
+        (500, "INTERNAL"),
+        (503, "UNAVAILABLE"),
+    ],
+)
+async def test_error_body_raises_in_sdk_and_provider(status: int, name: str) -> None:
+    error = google_error(status, name, "Because.", reason="API_KEY_INVALID", delay="17s")
     async with FakeUpstream() as fake, sdk(fake) as models, provider(fake) as subject:
         fake.enqueue(Reply.json(error, status=status), Reply.json(error, status=status))
         with pytest.raises(APIError) as theirs:
