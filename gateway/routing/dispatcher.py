@@ -32,6 +32,7 @@ from gateway.metrics import Metrics
 from gateway.plugins.isolation import check_stream, is_cancelled, is_plugin_error
 from gateway.plugins.upstream_errors import clean_error
 from gateway.routing.attempt_answers import Race, note_failure
+from gateway.routing.refused_signatures import without_signatures
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.retry_budget import RetryBudget
 from gateway.routing.retry_policy import RetryPolicy, may_spend
@@ -198,6 +199,7 @@ class Dispatcher:
                 answer = await run(option)
             except (UpstreamRejected, ContextLengthExceeded) as error:
                 other = None if option.if_refused is None else option.if_refused(error)
+                other = other or without_signatures(option, error)
                 if other is None or state.caller_left:
                     raise
                 state.begin_again(time.monotonic())

@@ -320,3 +320,28 @@ async def test_version_that_a_model_demands_goes_before_that_of_the_caller(
     response, found = await post(client, model="dated")
     assert response.status == 200, found
     assert upstream.seen[0].headers["anthropic-version"] == "2026-10-21"
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_refused_signature_is_left_out_and_the_call_sent_once_more(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, *, streams: bool
+) -> None:
+    """Another vendor of the same dialect wrote it; nothing in it says so."""
+    text = "messages.1.content.0: Invalid `signature` in `thinking` block"
+    error = {"type": "error", "error": {"type": "invalid_request_error", "message": text}}
+    upstream.enqueue(Reply.json(error, status=400))
+    messages = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": THINKING},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "6:40"}]},
+    ]
+    sent: dict[str, Any] = {"messages": messages, "tools": [TIDE], "thinking": {"type": "adaptive"}}
+    response = (await stream(client, **sent))[0] if streams else (await post(client, **sent))[0]
+    assert response.status == 200
+    assert "messages.thinking,thinking" in response.headers["x-gateway-dropped-params"]
+    first, second = upstream.seen
+    assert first.json["messages"] == messages
+    assert [block["type"] for block in second.json["messages"][1]["content"]] == ["tool_use"]
+    assert second.json["thinking"] == {"type": "disabled"}
+    line = await until(lambda: last_line(ledger, "acme", response.headers["x-request-id"]))
+    assert line.meta["usage"]["out_text"] > 0

@@ -1,0 +1,158 @@
+"""What to send once if an upstream refuses signed reasoning that another vendor of the same dialect wrote.
+
+Such reasoning has no mark of its vendor, so only the refusal shows that it is foreign. Messages: thinking of earlier
+turns is left out. Anthropic refuses a call of a tool without its thinking while `thinking` is a budget, so thinking is
+off for this one call where the last assistant turn has a call. Responses: reasoning items are left out. Gemini: the
+first function call of a turn gets Google's documented bypass, and other signatures are left out. Chat: the fields that
+carry any of these are left out. Nothing is read of a request before its upstream has refused it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar, cast
+
+import msgspec
+from msgspec import UNSET, MsgspecError, Raw, structs
+
+from gateway.errors import GatewayError
+from gateway.routing.request_adaptation import Adapted
+from gateway.schemas.chat_messages import AssistantMessage
+from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.native_request import GEMINI, MESSAGES, RESPONSES, NativeRequest
+from gateway.schemas.request_fields import RequestFields
+
+R = TypeVar("R", bound=RequestFields)
+Object = dict[str, Raw]
+
+#: Anthropic, Bedrock, OpenAI, Azure, Gemini and Vertex, in the order of the alternatives.
+_REFUSALS = re.compile(
+    r"invalid `?(signature|data)`? in `?(thinking|redacted_thinking)`? block"
+    r"|encrypted content .*could not be (verified|decrypted|parsed)|invalid_encrypted_content"
+    r"|(invalid|corrupted) thought[ _]?signature|thought[ _]?signature is (not valid|invalid)",
+    re.IGNORECASE | re.DOTALL,
+)
+_THINKING = (b'"thinking"', b'"redacted_thinking"')
+_BYPASS = Raw(b'"skip_thought_signature_validator"')
+_OFF = Raw(b'{"type":"disabled"}')
+_SIGNED = ("thinking_blocks", "reasoning_details")
+_objects = msgspec.json.Decoder(list[Object])
+
+
+def without_signatures(adapted: Adapted[R], error: GatewayError) -> Adapted[R] | None:
+    """The request without signed reasoning; None if the error is about other things, or the request has none."""
+    request = adapted.request
+    if not isinstance(request, ChatRequest) or not _REFUSALS.search(f"{error.code} {error.message}"):
+        return None
+    try:
+        native, names = (None, ()) if request.native is None else _native(request.native)
+        translated = _chat(request)  # what is sent where the target does not take the caller's dialect
+    except MsgspecError:  # a form that only the upstream reads
+        return None
+    if not names and translated is None:
+        return None
+    cleaned = structs.replace(translated or request, native=native)
+    names = names or ("messages.reasoning",)
+
+    def accepted() -> None:  # the answer names what was left out of it
+        adapted.dropped = (*adapted.dropped, *(name for name in names if name not in adapted.dropped))
+
+    return Adapted(adapted.candidate, cast("R", cleaned), adapted.dropped, if_accepted=accepted)
+
+
+def _native(native: NativeRequest) -> tuple[NativeRequest, tuple[str, ...]]:
+    """The request in its own dialect, and the names of what was left out; no names if it has nothing of the kind."""
+    clean = {MESSAGES: _messages, RESPONSES: _responses, GEMINI: _gemini}.get(native.dialect)
+    fields = dict(native.fields)
+    names = clean(fields) if clean is not None else ()
+    return structs.replace(native, fields=fields), names
+
+
+def _list(raw: Raw | None) -> list[Object]:
+    """The objects of a list; empty for another form."""
+    text = b"" if raw is None else bytes(raw).lstrip()
+    return _objects.decode(text) if text[:1] == b"[" else []
+
+
+def _raw(value: object) -> Raw:
+    return Raw(msgspec.json.encode(value))
+
+
+def _is(part: Object, kind: bytes) -> bool:
+    return bytes(part.get("type", b"")) == kind
+
+
+def _messages(fields: dict[str, Raw]) -> tuple[str, ...]:
+    kept: list[Object] = []
+    changed = calls = False
+    for turn in _list(fields.get("messages")):
+        blocks = _list(turn.get("content"))
+        left = [block for block in blocks if bytes(block.get("type", b"")) not in _THINKING]
+        if bytes(turn.get("role", b"")) == b'"assistant"':
+            calls = any(_is(block, b'"tool_use"') for block in left)
+        changed = changed or len(left) < len(blocks)
+        if left or not blocks:
+            kept.append({**turn, "content": _raw(left)} if len(left) < len(blocks) else turn)
+    if not changed:
+        return ()
+    fields["messages"] = _raw(kept)
+    if not calls or "thinking" not in fields:
+        return ("messages.thinking",)
+    fields["thinking"] = _OFF
+    if b'"clear_thinking' in bytes(fields.get("context_management", b"")):  # refused while thinking is off
+        del fields["context_management"]
+        return "messages.thinking", "thinking", "context_management"
+    return "messages.thinking", "thinking"
+
+
+def _responses(fields: dict[str, Raw]) -> tuple[str, ...]:
+    items = _list(fields.get("input"))
+    left = [item for item in items if not _is(item, b'"reasoning"')]
+    if not left or len(left) == len(items):
+        return ()
+    fields["input"] = _raw(left)
+    return ("input.reasoning",)
+
+
+def _gemini(fields: dict[str, Raw]) -> tuple[str, ...]:
+    contents = _list(fields.get("contents"))
+    changed = False
+    for content in contents:
+        parts = _list(content.get("parts"))
+        signed = [part for part in parts if part.pop("thoughtSignature", None) or part.pop("thought_signature", None)]
+        first = next((part for part in parts if "functionCall" in part), None)
+        if signed:
+            if first is not None:
+                first["thoughtSignature"] = _BYPASS
+            content["parts"], changed = _raw(parts), True
+    if changed:
+        fields["contents"] = _raw(contents)
+    return ("contents.thoughtSignature",) if changed else ()
+
+
+def _chat(request: ChatRequest) -> ChatRequest | None:
+    """A translated request without signed reasoning; None if it has none."""
+    messages = [_unsigned(one) if isinstance(one, AssistantMessage) else one for one in request.messages]
+    if all(new is old for new, old in zip(messages, request.messages, strict=True)):
+        return None
+    fields = dict(request.fields)
+    if sent := _list(fields.get("messages")):
+        for message in sent:
+            for name in _SIGNED:
+                message.pop(name, None)
+            calls = _list(message.get("tool_calls"))
+            if any(call.pop("extra_content", None) for call in calls):
+                message["tool_calls"] = _raw([{k: v for k, v in one.items() if k != "extra_content"} for one in calls])
+        fields["messages"] = _raw(sent)
+    return structs.replace(request, messages=messages, fields=fields)
+
+
+def _unsigned(message: AssistantMessage) -> AssistantMessage:
+    calls = message.tool_calls
+    if isinstance(calls, list) and any(getattr(call, "extra_content", UNSET) is not UNSET for call in calls):
+        plain = [
+            structs.replace(call, extra_content=UNSET) if hasattr(call, "extra_content") else call for call in calls
+        ]
+        message = structs.replace(message, tool_calls=plain)
+    signed = {name: UNSET for name in _SIGNED if getattr(message, name, UNSET) is not UNSET}
+    return structs.replace(message, **signed) if signed else message
