@@ -16,10 +16,11 @@ import msgspec
 from msgspec import UNSET, MsgspecError, Raw, structs
 
 from gateway.errors import GatewayError
+from gateway.plugins.provider import Chat
 from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.chat_messages import AssistantMessage
 from gateway.schemas.chat_request import ChatRequest
-from gateway.schemas.native_request import GEMINI, MESSAGES, RESPONSES, NativeRequest
+from gateway.schemas.native_request import GEMINI, MESSAGES, RESPONSES
 from gateway.schemas.request_fields import RequestFields
 
 R = TypeVar("R", bound=RequestFields)
@@ -45,14 +46,11 @@ def without_signatures(adapted: Adapted[R], error: GatewayError) -> Adapted[R] |
     if not isinstance(request, ChatRequest) or not _REFUSALS.search(f"{error.code} {error.message}"):
         return None
     try:
-        native, names = (None, ()) if request.native is None else _native(request.native)
-        translated = _chat(request)  # what is sent where the target does not take the caller's dialect
+        cleaned, names = _native(request) if _goes_untranslated(adapted) else _chat(request)
     except MsgspecError:  # a form that only the upstream reads
         return None
-    if not names and translated is None:
+    if not names:
         return None
-    cleaned = structs.replace(translated or request, native=native)
-    names = names or ("messages.reasoning",)
 
     def accepted() -> None:  # the answer names what was left out of it
         adapted.dropped = (*adapted.dropped, *(name for name in names if name not in adapted.dropped))
@@ -60,12 +58,25 @@ def without_signatures(adapted: Adapted[R], error: GatewayError) -> Adapted[R] |
     return Adapted(adapted.candidate, cast("R", cleaned), adapted.dropped, if_accepted=accepted)
 
 
-def _native(native: NativeRequest) -> tuple[NativeRequest, tuple[str, ...]]:
+def _goes_untranslated(adapted: Adapted[R]) -> bool:
+    """Whether the candidate gets the request in the dialect in which it was sent."""
+    native, candidate = getattr(adapted.request, "native", None), adapted.candidate
+    if native is None:
+        return False
+    return cast("Chat", candidate.provider).accepted_fields(native.dialect, candidate.target) is not None
+
+
+def _native(request: ChatRequest) -> tuple[ChatRequest, tuple[str, ...]]:
     """The request in its own dialect, and the names of what was left out; no names if it has nothing of the kind."""
-    clean = {MESSAGES: _messages, RESPONSES: _responses, GEMINI: _gemini}.get(native.dialect)
+    native = request.native
+    clean = (
+        None if native is None else {MESSAGES: _messages, RESPONSES: _responses, GEMINI: _gemini}.get(native.dialect)
+    )
+    if native is None or clean is None:
+        return request, ()
     fields = dict(native.fields)
-    names = clean(fields) if clean is not None else ()
-    return structs.replace(native, fields=fields), names
+    names = clean(fields)
+    return structs.replace(request, native=structs.replace(native, fields=fields)), names
 
 
 def _list(raw: Raw | None) -> list[Object]:
@@ -130,11 +141,11 @@ def _gemini(fields: dict[str, Raw]) -> tuple[str, ...]:
     return ("contents.thoughtSignature",) if changed else ()
 
 
-def _chat(request: ChatRequest) -> ChatRequest | None:
-    """A translated request without signed reasoning; None if it has none."""
+def _chat(request: ChatRequest) -> tuple[ChatRequest, tuple[str, ...]]:
+    """A translated request without signed reasoning, and the name of what was left out; no names if it has none."""
     messages = [_unsigned(one) if isinstance(one, AssistantMessage) else one for one in request.messages]
     if all(new is old for new, old in zip(messages, request.messages, strict=True)):
-        return None
+        return request, ()
     fields = dict(request.fields)
     if sent := _list(fields.get("messages")):
         for message in sent:
@@ -144,7 +155,7 @@ def _chat(request: ChatRequest) -> ChatRequest | None:
             if any(call.pop("extra_content", None) for call in calls):
                 message["tool_calls"] = _raw([{k: v for k, v in one.items() if k != "extra_content"} for one in calls])
         fields["messages"] = _raw(sent)
-    return structs.replace(request, messages=messages, fields=fields)
+    return structs.replace(request, messages=messages, fields=fields), ("messages.reasoning",)
 
 
 def _unsigned(message: AssistantMessage) -> AssistantMessage:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from msgspec import Raw, structs
+from msgspec import Raw, Struct, structs
 
 from gateway.errors import UpstreamRejected
 from gateway.routing.refused_signatures import without_signatures
@@ -31,8 +31,22 @@ def chat(*messages: Any) -> ChatRequest:
     return decode_chat_request(msgspec.json.encode({"model": "m", "messages": asked}))
 
 
-def again(request: ChatRequest, text: str) -> Adapted[ChatRequest] | None:
-    option = Adapted(cast("Any", None), request, ("seed",))
+class Place(Struct):
+    """A candidate that takes requests of every dialect untranslated, or of none."""
+
+    untranslated: bool
+    target: Any = None
+
+    @property
+    def provider(self) -> Place:
+        return self
+
+    def accepted_fields(self, dialect: str, target: Any) -> object | None:
+        return object() if self.untranslated else None
+
+
+def again(request: ChatRequest, text: str, *, untranslated: bool = True) -> Adapted[ChatRequest] | None:
+    option = Adapted(cast("Any", Place(untranslated)), request, ("seed",))
     found = without_signatures(option, UpstreamRejected(text))
     if found is not None and found.if_accepted is not None:
         assert option.dropped == ("seed",)
@@ -95,3 +109,10 @@ def test_other_refusals_change_nothing(text: str) -> None:
 
 def test_request_without_signatures_is_not_sent_again() -> None:
     assert again(chat(), OPENAI) is None
+
+
+def test_translated_request_is_not_sent_again_for_what_only_its_own_dialect_has() -> None:
+    """The upstream never saw the reasoning items, so a second request would be the first one."""
+    request = native(RESPONSES, "input", [{"type": "reasoning"}, {"role": "user", "content": "Hi"}])
+    assert again(request, OPENAI) is not None
+    assert again(request, OPENAI, untranslated=False) is None
