@@ -3,8 +3,8 @@
 Such reasoning has no mark of its vendor, so only the refusal shows that it is foreign. Messages: thinking of earlier
 turns is left out. Anthropic refuses a call of a tool without its thinking while `thinking` is a budget, so thinking is
 off for this one call where the last assistant turn has a call. Responses: reasoning items are left out. Gemini: the
-first function call of a turn gets Google's documented bypass, and other signatures are left out. Chat: the fields that
-carry any of these are left out. Nothing is read of a request before its upstream has refused it.
+signatures are left out, and the provider sends Google's documented bypass to a model that demands one. Chat: the fields
+that carry any of these are left out. Nothing is read of a request before its upstream has refused it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REFUSALS = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _THINKING = (b'"thinking"', b'"redacted_thinking"')
-_BYPASS = Raw(b'"skip_thought_signature_validator"')
+_SPELLINGS = frozenset({"thoughtSignature", "thought_signature"})
 _OFF = Raw(b'{"type":"disabled"}')
 _SIGNED = ("thinking_blocks", "reasoning_details")
 _objects = msgspec.json.Decoder(list[Object])
@@ -43,7 +43,7 @@ _objects = msgspec.json.Decoder(list[Object])
 def without_signatures(adapted: Adapted[R], error: GatewayError) -> Adapted[R] | None:
     """The request without signed reasoning; None if the error is about other things, or the request has none."""
     request = adapted.request
-    if not isinstance(request, ChatRequest) or not _REFUSALS.search(f"{error.code} {error.message}"):
+    if not isinstance(request, ChatRequest) or not _REFUSALS.search(f"{error.detail} {error.message}"):
         return None
     try:
         cleaned, names = _native(request) if _goes_untranslated(adapted) else _chat(request)
@@ -80,8 +80,10 @@ def _native(request: ChatRequest) -> tuple[ChatRequest, tuple[str, ...]]:
 
 
 def _list(raw: Raw | None) -> list[Object]:
-    """The objects of a list; empty for another form."""
-    text = b"" if raw is None else bytes(raw).lstrip()
+    """The objects of a list, or a single one, as Google takes it; empty for another form."""
+    text = b"" if raw is None else bytes(raw).strip()
+    if text[:1] == b"{":
+        text = b"[%b]" % text
     return _objects.decode(text) if text[:1] == b"[" else []
 
 
@@ -130,11 +132,11 @@ def _gemini(fields: dict[str, Raw]) -> tuple[str, ...]:
     changed = False
     for content in contents:
         parts = _list(content.get("parts"))
-        signed = [part for part in parts if part.pop("thoughtSignature", None) or part.pop("thought_signature", None)]
-        first = next((part for part in parts if "functionCall" in part), None)
+        signed = [part for part in parts if not _SPELLINGS.isdisjoint(part)]
+        for part in signed:
+            for name in _SPELLINGS:
+                part.pop(name, None)
         if signed:
-            if first is not None:
-                first["thoughtSignature"] = _BYPASS
             content["parts"], changed = _raw(parts), True
     if changed:
         fields["contents"] = _raw(contents)

@@ -72,18 +72,28 @@ def test_responses_loses_its_reasoning_items() -> None:
     assert found is not None and found.dropped == ("seed", "input.reasoning")
 
 
-def test_gemini_gets_the_bypass_at_the_first_call_of_a_turn_only() -> None:
+def test_gemini_loses_its_signatures_in_both_spellings() -> None:
     parts: list[Any] = [
         {"text": "Hm.", "thoughtSignature": "c2ln"},
-        {"functionCall": {"name": "a"}, "thoughtSignature": "c2ln"},
+        {"functionCall": {"name": "a"}, "thought_signature": "c2ln"},
         {"functionCall": {"name": "b"}},
     ]
     found = again(native(GEMINI, "contents", [{"role": "model", "parts": parts}]), REFUSALS[1])
-    assert sent(found, "contents")[0]["parts"] == [
-        {"text": "Hm."},
-        {"functionCall": {"name": "a"}, "thoughtSignature": "skip_thought_signature_validator"},
-        {"functionCall": {"name": "b"}},
-    ]
+    plain = [{"text": "Hm."}, {"functionCall": {"name": "a"}}, {"functionCall": {"name": "b"}}]
+    assert sent(found, "contents")[0]["parts"] == plain
+    assert found is not None and found.dropped == ("seed", "contents.thoughtSignature")
+
+
+def test_gemini_takes_single_objects_in_place_of_lists() -> None:
+    single = {"role": "model", "parts": {"text": "Hm.", "thoughtSignature": "c2ln"}}
+    found = again(native(GEMINI, "contents", single), REFUSALS[1])
+    assert sent(found, "contents") == [{"role": "model", "parts": [{"text": "Hm."}]}]
+
+
+def test_code_of_a_refusal_is_enough() -> None:
+    request = native(RESPONSES, "input", [{"type": "reasoning"}, {"role": "user", "content": "Hi"}])
+    error = UpstreamRejected("No.", detail="upstream status 400: invalid_encrypted_content invalid_request_error")
+    assert without_signatures(Adapted(cast("Any", Place(True)), request, ()), error) is not None
 
 
 @pytest.mark.parametrize("text", REFUSALS)
