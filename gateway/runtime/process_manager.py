@@ -7,10 +7,10 @@ reloads and stops, and that it is alive (`sd_notify`); it does nothing elsewhere
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 
 from gateway.config.settings import ServerSettings
@@ -18,7 +18,8 @@ from gateway.config.settings import ServerSettings
 NOTIFY_SOCKET = "NOTIFY_SOCKET"  # set by systemd for units with Type=notify
 WATCHDOG_USEC, WATCHDOG_PID = "WATCHDOG_USEC", "WATCHDOG_PID"  # set by systemd for units with WatchdogSec
 KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set in each container of Kubernetes
-SENT_WITHIN = 1.0  # seconds
+RETRY_INTERVAL = 0.1  # seconds until a state is sent again for which systemd's queue had no room
+MAX_UNSENT = 16  # states; only the last ones say what the process does
 MANAGED_DELAY = 5.0  # seconds; a balancer that asks every two seconds has seen two refusals by then
 
 
@@ -29,17 +30,23 @@ def shutdown_delay(server: ServerSettings, environment: Mapping[str, str]) -> fl
     return MANAGED_DELAY if environment.get(NOTIFY_SOCKET) or environment.get(KUBERNETES) else 0.0
 
 
-def notify(environment: Mapping[str, str], state: str, *, within: float = SENT_WITHIN) -> None:
-    """Tell systemd a state, such as `READY=1`; without systemd, or if it does not listen, nothing happens.
+def notify(environment: Mapping[str, str], state: str) -> bool:
+    """Tell systemd a state, such as `READY=1`, without blocking. Returns False if systemd's queue is full.
 
-    `within`: the seconds for which it may block; with 0, the message is lost if systemd's queue is full.
+    Without systemd, or if it does not listen, nothing happens.
     """
     address = environment.get(NOTIFY_SOCKET, "")
     if not address.startswith(("/", "@")):
-        return
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
-        sock.settimeout(within)  # systemd may be busy, and a state that is lost is never told again
-        sock.sendto(state.encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)
+        return True
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
+            sock.sendto(state.encode(), address.replace("@", "\0", 1) if address[0] == "@" else address)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 class Systemd:
@@ -49,16 +56,18 @@ class Systemd:
         self._environment = environment
         self._serves = False
         self._reloads = 0  # that run now
+        self._unsent: deque[str] = deque(maxlen=MAX_UNSENT)
+        self._is_waiting = False  # for systemd to read
 
     def serves(self) -> None:
         """The start is over."""
         self._serves = True
-        notify(self._environment, "READY=1")
+        self._tell("READY=1")
 
     def stops(self) -> None:
         """It was told to stop, or cannot go on."""
         self._serves = False
-        notify(self._environment, "STOPPING=1")
+        self._tell("STOPPING=1")
 
     async def reloads(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do a reload. systemd gets READY when no reload runs any more.
@@ -67,20 +76,35 @@ class Systemd:
         """
         if self._serves:
             microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
-            notify(self._environment, f"RELOADING=1\nMONOTONIC_USEC={microseconds}")
+            self._tell(f"RELOADING=1\nMONOTONIC_USEC={microseconds}")
         self._reloads += 1
         try:
             await work()
         finally:  # what runs is the configuration of before, if the reload has failed
             self._reloads -= 1
             if self._serves and not self._reloads:
-                notify(self._environment, "READY=1")
+                self._tell("READY=1")
+
+    def _tell(self, state: str) -> None:
+        """Send a state after those that wait. A state that is lost would never be sent again."""
+        self._unsent.append(state)
+        if not self._is_waiting:
+            self._send_unsent()
+
+    def _send_unsent(self) -> None:
+        self._is_waiting = False
+        while self._unsent:
+            if not notify(self._environment, self._unsent[0]):
+                self._is_waiting = True
+                asyncio.get_running_loop().call_later(RETRY_INTERVAL, self._send_unsent)
+                return
+            self._unsent.popleft()
 
     async def send_watchdog_messages(self) -> None:
         """Tell the watchdog twice in its time that the event loop runs; returns at once without a watchdog."""
         interval = watchdog_interval(self._environment)
         while interval:
-            notify(self._environment, "WATCHDOG=1", within=0.0)  # a lost one is repeated after the interval
+            notify(self._environment, "WATCHDOG=1")  # a lost one is repeated after the interval
             await asyncio.sleep(interval)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -114,26 +115,55 @@ async def test_systemd_gets_ready_when_the_last_of_two_overlapping_reloads_has_e
         assert listener.recv(100) == b"READY=1"
 
 
-async def test_message_to_the_watchdog_does_not_block_where_systemd_reads_none(tmp_path: Path) -> None:
-    path = str(tmp_path / "notify")
+@contextmanager
+def busy_listener(path: str) -> Iterator[socket.socket]:
+    """A socket at `path` whose queue is full."""
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filling,
     ):
         listener.bind(path)
+        listener.setblocking(False)
         filling.setblocking(False)
         with suppress(BlockingIOError):
             while True:
                 filling.sendto(b"x", path)
-        started = time.monotonic()
-        sending = asyncio.create_task(
-            Systemd({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "20000000"}).send_watchdog_messages()
-        )
-        await asyncio.sleep(0)
-        assert time.monotonic() - started < 0.9  # a blocking message takes 1 s
-        sending.cancel()
+        yield listener
+
+
+def test_message_has_no_timeout_of_its_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Recorded(socket.socket):
+        def sendto(self, *arguments: Any) -> int:
+            timeouts.append(self.gettimeout())
+            return super().sendto(*arguments)
+
+    timeouts: list[float | None] = []
+    with busy_listener(str(tmp_path / "notify")):
+        monkeypatch.setattr(socket, "socket", Recorded)
+        assert not notify({"NOTIFY_SOCKET": str(tmp_path / "notify")}, "WATCHDOG=1")
+    assert timeouts == [0.0]
+
+
+async def test_states_arrive_in_order_when_a_busy_systemd_reads_again(tmp_path: Path) -> None:
+    async def work() -> None:
+        pass
+
+    with busy_listener(str(tmp_path / "notify")) as listener:
+        systemd = Systemd({"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        systemd.serves()
+        await systemd.reloads(work)
+        systemd.stops()
+        states: list[bytes] = []
+        async with asyncio.timeout(60.0):
+            while len(states) < 4:
+                with suppress(BlockingIOError):
+                    while True:
+                        if (message := listener.recv(100)) != b"x":
+                            states.append(message.split(b"\n")[0])
+                await asyncio.sleep(0)
+    assert states == [b"READY=1", b"RELOADING=1", b"READY=1", b"STOPPING=1"]
 
 
 @pytest.mark.parametrize("address", ["", "relative", "/no/such/socket"])
 def test_nothing_happens_where_systemd_does_not_listen(address: str) -> None:
-    notify({"NOTIFY_SOCKET": address}, "READY=1")
+    assert notify({"NOTIFY_SOCKET": address}, "READY=1")
