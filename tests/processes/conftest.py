@@ -28,12 +28,19 @@ class Yard:
         self.gateways: list[Served] = []
 
     def make(
-        self, models: str = MODELS, *, name: str = "", kind: type[Served] = Served, workers: int = 1, **options: Any
+        self,
+        models: str = MODELS,
+        *,
+        name: str = "",
+        kind: type[Served] = Served,
+        workers: int = 1,
+        ports: tuple[int, int] | None = None,
+        **options: Any,
     ) -> Served:
-        """A gateway that is not started."""
+        """A gateway that is not started. `ports`: of calls and the side port; None: free ones."""
         folder = self.folder / (name or f"gateway{len(self.gateways)}")
         folder.mkdir()
-        first, second = free_ports(2)
+        first, second = ports or free_ports(2)
         gateway = kind(folder, (first, second), models, workers=workers, **options)
         self.gateways.append(gateway)
         return gateway

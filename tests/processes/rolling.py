@@ -7,7 +7,7 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from tests.processes.served import Served
 
 PEPPER = "3" * 64
 PACE = 0.05  # seconds between two requests of a client
-CALL = {"model": "quick", "messages": [{"role": "user", "content": "Hi"}]}
+CALL = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
 class Answers(Struct):
@@ -55,7 +55,14 @@ async def two_gateways(
 
 
 @asynccontextmanager
-async def load(url: str, key: str, *, clients: int = 4) -> AsyncIterator[Answers]:
+async def load(
+    url: str,
+    key: str,
+    *,
+    clients: int = 4,
+    model: str = "quick",
+    connector: Callable[[], aiohttp.TCPConnector] = aiohttp.TCPConnector,
+) -> AsyncIterator[Answers]:
     """Clients that call the address one request after the other, whole answers and streams in turn."""
     answers, running = Answers(), asyncio.Event()
     running.set()
@@ -63,7 +70,7 @@ async def load(url: str, key: str, *, clients: int = 4) -> AsyncIterator[Answers
     async def client(number: int) -> None:
         while running.is_set():
             number += 1
-            answers.statuses[await _call(url, key, streams=number % 2 == 0)] += 1
+            answers.statuses[await _call(url, key, model, connector(), streams=number % 2 == 0)] += 1
             await caller_is_silent_for(PACE)
 
     tasks = [asyncio.create_task(client(number)) for number in range(clients)]
@@ -74,11 +81,11 @@ async def load(url: str, key: str, *, clients: int = 4) -> AsyncIterator[Answers
         await asyncio.gather(*tasks)
 
 
-async def _call(url: str, key: str, *, streams: bool) -> str:
-    body, headers = {**CALL, "stream": streams}, {"Authorization": f"Bearer {key}"}
+async def _call(url: str, key: str, model: str, connector: aiohttp.TCPConnector, *, streams: bool) -> str:
+    body, headers = {**CALL, "model": model, "stream": streams}, {"Authorization": f"Bearer {key}"}
     try:
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60.0)) as session,
+            aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=60.0)) as session,
             session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as response,
         ):
             text = await response.text()

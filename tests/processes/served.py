@@ -100,17 +100,21 @@ main()
 """
 HEAD = """
 [server]
+host = "{host}"
 port = {port}
 workers = {workers}
 drain_timeout = {drain_timeout}
 {more}
 
 [metrics]
+host = "{host}"
 port = {side_port}
 
 [console]
 enabled = {console}
+host = "{host}"
 port = {console_port}
+{console_more}
 
 [store]
 url = "{store}"
@@ -139,20 +143,28 @@ class Served(RunningGateway):
         shutdown_delay: str = "",  # not written if empty: the versions of before do not know it
         store: str = "",
         console_port: int = 0,  # of the console and the admin API; 0: none
+        host: str = "127.0.0.1",
+        server_more: str = "",  # further lines of [server]
+        console_more: str = "",
     ) -> None:
         super().__init__(folder, *ports)
+        self.base_url = self.base_url.replace("127.0.0.1", host)
+        self.side_url = self.side_url.replace("127.0.0.1", host)
         self.port, self.side_port = ports
         self.data_dir = folder / "data"
         self.environment = unmanaged_environment()
+        more = [f"shutdown_delay = {shutdown_delay}"] if shutdown_delay else []
         self._head = HEAD.format(
+            host=host,
             port=ports[0],
             side_port=ports[1],
             workers=workers,
             drain_timeout=drain_timeout,
-            more=f"shutdown_delay = {shutdown_delay}" if shutdown_delay else "",
+            more="\n".join([*more, server_more]),
             store=store,
             console=str(bool(console_port)).lower(),
             console_port=console_port,
+            console_more=console_more,
             data_dir=self.data_dir,
         )
         self.configure(models)
