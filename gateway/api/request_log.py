@@ -12,6 +12,7 @@ from gateway.amounts import format_amount
 from gateway.api.refusal_line import refusal_line
 from gateway.api.request_metadata import RequestMetadata
 from gateway.billing.call_record import CallRecord
+from gateway.billing.usage import Usage
 from gateway.errors.facts import RefusalFacts
 from gateway.http_server.client_address import client_address, networks
 from gateway.http_server.exchange import Exchange
@@ -70,10 +71,36 @@ def _count(request: EndedRequest) -> None:
     if request.reply.status >= 400:
         account, key_id = (key.account, key.id) if key is not None else ("", "")
         services.refusals.count(account, key_id, served if key_id else "", request.outcome)
+    if request.asked is not None and request.asked.trace is not None:
+        request.asked.trace.settled(_refused_call(request, model), started=request.reply.started)
     if facts.limit:
         services.metrics.limited(model, facts.limit, facts.scope)
         if facts.limit == "balance" and key is not None:
             services.import_hints.short(key.account)
+
+
+def _refused_call(request: EndedRequest, model: str) -> CallRecord:
+    """The record of a request that was refused before it was a call."""
+    key, duration = request.key, time.monotonic() - request.reply.started
+    return CallRecord(
+        request_id=request.request_id,
+        endpoint=request.endpoint_name,
+        account=key.account if key is not None else "",
+        key=key.id if key is not None else "",
+        model=model,
+        provider="",
+        outcome=request.outcome,
+        status=request.reply.status,
+        usage=Usage(requests=0),
+        tokens_in=0,
+        tokens_out=0,
+        cost=0,
+        attempts=0,
+        duration=duration,
+        first_token=None,
+        stream=False,
+        user=key.user if key is not None else "",
+    )
 
 
 def _served_model(asked: CallRequest | None) -> str:

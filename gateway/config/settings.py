@@ -28,6 +28,7 @@ from gateway.config.secret import Secret
 from gateway.config.server_settings import ServerLimitSettings as ServerLimitSettings
 from gateway.config.server_settings import ServerSettings as ServerSettings
 from gateway.config.server_settings import WebSocketSettings as WebSocketSettings
+from gateway.config.telemetry_settings import TelemetrySettings as TelemetrySettings
 from gateway.config.toml_reader import FromTables, Key, SettingsError, TomlReader
 from gateway.config.values import (
     Count,
@@ -227,6 +228,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     groups: dict[str, GroupSettings] = {}
     plugins: PluginSettings = PluginSettings()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
 
     file: str = ""  # where it came from, for messages; no key of the file
     demo: bool = False  # literal secrets are allowed; no key of the file

@@ -16,7 +16,7 @@ from gateway.config.settings import SECTIONS, Settings
 
 LENGTH: Final = 12  # characters of the hash
 #: Sections and keys that belong to a machine.
-OWN_SECTIONS: Final = frozenset({"metrics", "log"})
+OWN_SECTIONS: Final = frozenset({"metrics", "log", "telemetry"})
 OWN_KEYS: Final = {
     "server": frozenset(
         {"host", "port", "workers", "trusted_proxies", "proxy_protocol", "shutdown_delay", "drain_timeout"}

@@ -64,6 +64,11 @@ def bind(headers: ForwardedHeaders) -> None:
         _carried.set(headers)
 
 
+def forwarded_headers_now() -> ForwardedHeaders:
+    """What this task forwards."""
+    return _carried.get()
+
+
 def trace_headers() -> Mapping[str, str]:
     """The headers for every upstream."""
     return _carried.get().everywhere

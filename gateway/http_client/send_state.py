@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -40,6 +40,23 @@ class PendingAnswer(Protocol):
         """Stop reading it."""
 
 
+class TracedAttempt(Protocol):
+    """An attempt of a call that is traced."""
+
+    def end(self, error: BaseException) -> None:
+        """It has failed, or was cancelled."""
+
+
+class Trace(Protocol):
+    """Notes the attempts of a call."""
+
+    def attempt(self, provider: str, model: str) -> TracedAttempt:
+        """An attempt begins."""
+
+    def settled(self, record: Any, *, started: float) -> None:
+        """The call has ended with this `CallRecord`; `started`: monotonic seconds."""
+
+
 class SendState(Struct, eq=False):
     """The state of the current attempt, or of the two attempts of a hedge."""
 
@@ -53,6 +70,7 @@ class SendState(Struct, eq=False):
     late: UpstreamTimeout | None = None  # why the attempt is cancelled, until the dispatcher has the failure
     late_at: float = 0.0  # monotonic seconds of that cancellation
     failures: tuple[AttemptAnswer, ...] = ()  # of the call, in the order in which they ended
+    trace: Trace | None = None  # of a call that is traced
     reported: tuple[int, int] | None = None  # tokens in and out, if the upstream of the current attempt counts apart
 
     def is_sent(self) -> bool:
@@ -108,7 +126,7 @@ def track(state: SendState) -> SendState:
 def track_part() -> SendState:
     """A new state for this task, which is a part of the state of the task that started it."""
     whole = current()
-    part = track(SendState(account=whole.account))
+    part = track(SendState(account=whole.account, trace=whole.trace))
     part.caller_left = whole.caller_left
     whole.parts = (*whole.parts, part)
     return part

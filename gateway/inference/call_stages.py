@@ -22,6 +22,7 @@ from gateway.inference.call import Call, Caller
 from gateway.inference.idempotency import Claim
 from gateway.ledger.api_key import ApiKey
 from gateway.routing.request_adaptation import Adapted
+from gateway.telemetry.call_trace import CallTrace
 from gateway.uploads.budget import Share
 
 
@@ -55,6 +56,7 @@ class CallRequest(Struct, eq=False):
     outcome: str = "ok"  # of a request that was answered without a call
     call: Call | None = None  # once it was admitted
     media: Share | None = None  # of the memory for content that was fetched
+    trace: CallTrace | None = None  # of a request that is traced
 
 
 class QuotedCall(Struct, frozen=True):

@@ -64,7 +64,7 @@ class Pipeline:
         if name is not None and not await self._claim(asked, quoted, name, digest):
             return
         call = await hold_cost(asked, quoted, endpoint, services)
-        call.sending.account = call.key.account
+        call.sending.account, call.sending.trace = call.key.account, asked.trace
         track(call.sending)
         try:
             if not call.client_gone:

@@ -40,6 +40,8 @@ class Settlement:
         self.metrics.settled(record, upstream_seconds=call.upstream_waited, chunks=call.chunks)
         if self._observed:
             self.hooks.call_settled(record)
+        if call.sending.trace is not None:
+            call.sending.trace.settled(record, started=call.reply.started)
         return record
 
     def _cost(self, call: Call, usage: Usage | None) -> tuple[Usage | None, int]:

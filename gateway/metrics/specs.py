@@ -149,6 +149,7 @@ METRICS = (
         "Tasks of a provider that did not end 5 s after they were cancelled",
         ("provider",),
     ),
+    MetricSpec("gateway_traces_lost", "counter", "Traced calls whose spans no collector took"),
     MetricSpec(
         "gateway_hook_records_lost",
         "counter",

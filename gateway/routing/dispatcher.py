@@ -194,6 +194,7 @@ class Dispatcher:
         circuit.enter(started)
         state = current()
         state.begin(started)
+        traced = None if state.trace is None else state.trace.attempt(candidate.target.provider, candidate.target.model)
         try:
             try:
                 answer = await run(option)
@@ -211,11 +212,15 @@ class Dispatcher:
         except GatewayError as error:
             circuit.leave()
             state.fail()
+            if traced is not None:
+                traced.end(error)
             self.failed(candidate, error, digest=_digest(option.request))
             raise
         except BaseException as error:
             # A third-party provider may raise anything; the dispatcher must go on.
             circuit.abandoned()
+            if traced is not None:
+                traced.end(error)
             if is_plugin_error(error):
                 state.fail()
             raise self.contain(candidate, error, digest=_digest(option.request)) from error

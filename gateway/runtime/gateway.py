@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping
+from functools import partial
 
 from gateway.accounts.authenticator import Authenticator
 from gateway.accounts.pepper import Peppers
@@ -58,6 +59,7 @@ from gateway.runtime.watchdog import Stall, Watchdog
 from gateway.store import Store
 from gateway.store.greeting import ServerIdentity
 from gateway.store.identity import StoreGuard
+from gateway.telemetry.tracing import Tracing
 from gateway.uploads.body_budgets import BodyBudgets
 
 #: Seconds for which a replaced provider is kept for its running calls: the longest time of a call.
@@ -136,6 +138,7 @@ class Gateway:
         self.watchdog = Watchdog(self.overload, self._stalled, largest_body=self.active_calls.largest_body)
         self.hooks = HookThreads(plugins, on_lost=self._records_lost)
         self.settlement = Settlement(self.ledger, self.metrics, self.hooks)
+        self.tracing = self._tracing(settings)
         self.keep_alive = KeepAlive(commit_after=limits.commit_after, comment_after=limits.keepalive_comment)
         self._retired: list[Provider] = []
         self._proof: asyncio.Task[None] | None = None
@@ -189,6 +192,7 @@ class Gateway:
             catalog = await asyncio.to_thread(Catalog.build, settings, (self.settings, self.catalog))
             await self._use_providers(settings, previous=self.settings)
             await self.price_tables.publish(catalog.prices())  # before the first hold at one of them
+            await self._retrace(settings)
             self._use(settings, catalog, await self._router(catalog))
 
     async def _router(self, catalog: Catalog) -> Router:
@@ -196,6 +200,19 @@ class Gateway:
         router = Router(catalog, self.providers, health=self.health, reasoning=self.reasoning, makes_groups=False)
         await router.make_groups()
         return router
+
+    def _tracing(self, settings: Settings) -> Tracing | None:
+        """What traces calls; None where they are not traced."""
+        if not settings.telemetry.traces_calls:
+            return None
+        return Tracing(settings.telemetry, on_lost=partial(self.metrics.inc, "gateway_traces_lost", ()))
+
+    async def _retrace(self, settings: Settings) -> None:
+        """Trace as `settings` say from now on."""
+        if settings.telemetry != self.settings.telemetry:
+            before, self.tracing = self.tracing, self._tracing(settings)
+            if before is not None:
+                await before.close()
 
     def _use(self, settings: Settings, catalog: Catalog, router: Router) -> None:
         self.settings, self.catalog = settings, catalog
@@ -329,6 +346,8 @@ class Gateway:
         await self.caller_addresses.sender.stop()
         self.access_log.flush()
         await self.hooks.shutdown(self)
+        if self.tracing is not None:
+            await self.tracing.close()
         for provider in [*_instances(self.providers), *self._retired]:
             await self._close_provider(provider)
         await self.upstream.close()

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import structs
+from prometheus_client.core import Metric
 
 from gateway import log
 from gateway.config.settings import Settings
@@ -52,10 +53,18 @@ class MachineMetrics:
         """Drop the gauges of a process that ended."""
         self._totals.forget(source)
 
-    def text(
-        self, accept: str, workers: Sequence[WorkerProcess], recovery: WorkerRecovery | None, watch: StoreWatch | None
-    ) -> tuple[bytes, str]:
-        """The exposition in the form that an Accept header asks for, and its Content-Type."""
+    def text(self, accept: str) -> tuple[bytes, str]:
+        """What was measured, in the form that an Accept header asks for, and its Content-Type."""
+        return self._totals.text(accept)
+
+    def families(self) -> list[Metric]:
+        """The same as objects."""
+        return list(self._totals.collect())
+
+    def measure(
+        self, workers: Sequence[WorkerProcess], recovery: WorkerRecovery | None, watch: StoreWatch | None
+    ) -> None:
+        """Add what the supervisor itself knows now."""
         own = self.own
         own.log_lines_dropped(log.stderr.take_dropped())
         own.set("gateway_workers", (), sum(worker.ready for worker in workers))
@@ -63,7 +72,6 @@ class MachineMetrics:
         if recovery is not None:
             own.journal_backlog(*structs.astuple(recovery.backlog))
         self._merge(own, SUPERVISOR)
-        return self._totals.text(accept)
 
     async def watch_disk(self, folder: Path) -> None:
         """Measure the file system of a folder until cancelled."""

@@ -16,11 +16,18 @@ from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
 
 
+class Measured(Protocol):
+    """Metrics."""
+
+    def text(self, accept: str) -> tuple[bytes, str]:
+        """In the form that an Accept header asks for, and their Content-Type."""
+
+
 class StatusSource(Protocol):
     """What the side port reports."""
 
-    async def metrics_text(self, accept: str) -> tuple[bytes, str]:
-        """The metrics in the form that an Accept header asks for, and their Content-Type."""
+    async def measured(self) -> Measured:
+        """The metrics up to now."""
 
     async def is_ready(self) -> Mapping[str, bool]:
         """The conditions of readiness, by name."""
@@ -41,7 +48,7 @@ class MetricsHandler(SideHandler):
     """The metrics, as Prometheus text or OpenMetrics by the Accept header."""
 
     async def get(self) -> None:
-        body, content_type = await self.source.metrics_text(self.request.headers.get("Accept", ""))
+        body, content_type = (await self.source.measured()).text(self.request.headers.get("Accept", ""))
         self.set_header("Content-Type", content_type)
         self.finish(body)
 

@@ -54,6 +54,7 @@ from gateway.store.address import StoreAddress
 from gateway.store.configured import configured_address
 from gateway.store.greeting import ServerIdentity
 from gateway.store.identity import StoreGuard
+from gateway.telemetry.metric_sender import send_metrics
 
 READY_WITHIN = 60.0  # seconds a worker may take to its first request
 CONSOLE_BACKLOG = 128  # connections that wait while the console process starts
@@ -173,6 +174,7 @@ class Supervisor:
         if console is not None:
             gateway_log.info("console and admin API on http://%s:%d", *console.getsockname()[:2])
         self.systemd.serves()
+        self._keep(send_metrics(self.settings.telemetry, self.measured))
         self._keep(self.systemd.send_watchdog_messages())
         if self.settings.demo:
             await announce(self.settings, self.store, peppers.current, base_url=f"http://{host}:{port}/v1")
@@ -324,10 +326,11 @@ class Supervisor:
             queues.look(worker.listener for worker in self.workers)
             before = now
 
-    async def metrics_text(self, accept: str) -> tuple[bytes, str]:
+    async def measured(self) -> MachineMetrics:
         """The metrics of all workers up to now."""
         await asyncio.gather(*(worker.report() for worker in self.workers))
-        return self.metrics.text(accept, self.workers, self.recovery, self.watch)
+        self.metrics.measure(self.workers, self.recovery, self.watch)
+        return self.metrics
 
     async def is_ready(self) -> dict[str, bool]:
         """The conditions of readiness, by name."""

@@ -41,6 +41,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "[groups.NAME]": tree.GroupSettings,
     "[plugins]": tree.PluginSettings,
     "[log]": tree.LogSettings,
+    "[telemetry]": tree.TelemetrySettings,
 }
 INLINE = ("targets", "grants")
 HEADS = {  # how conf/gateway.toml heads the same sections, but those that stand inline
@@ -112,6 +113,7 @@ def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
         "[mail]",
         "[notify]",
         "[log]",
+        "[telemetry]",
     ):
         section = re.split(r"^#?\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
         values = tomllib.loads(re.sub(r"^#(?! )", "", section, flags=re.MULTILINE))

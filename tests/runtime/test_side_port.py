@@ -22,7 +22,10 @@ ASK = b"GET /readyz HTTP/1.1\r\nHost: h\r\n"
 class Source:
     """A gateway that is ready."""
 
-    async def metrics_text(self, accept: str) -> tuple[bytes, str]:
+    async def measured(self) -> Source:
+        return self
+
+    def text(self, accept: str) -> tuple[bytes, str]:
         return b"", "text/plain"
 
     async def is_ready(self) -> Mapping[str, bool]:

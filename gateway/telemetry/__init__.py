@@ -1,0 +1,1 @@
+"""Traces and metrics by OTLP. Without `[telemetry] endpoint` nothing here is imported but `call_trace`."""
