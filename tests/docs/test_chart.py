@@ -49,6 +49,13 @@ def pod(values: dict[str, Any] | None = None) -> dict[str, Any]:
     return found
 
 
+def plain_pod() -> dict[str, Any]:
+    """The specification of a pod in the plain manifests."""
+    [found] = [one for one in yaml.safe_load_all(PLAIN.read_text(encoding="utf-8")) if one["kind"] == "StatefulSet"]
+    pod: dict[str, Any] = found["spec"]["template"]["spec"]
+    return pod
+
+
 def test_schema_describes_each_value() -> None:
     def compare(values: dict[str, Any], schema: dict[str, Any], at: str) -> None:
         described = set(schema["properties"]) - {"global"}
@@ -100,7 +107,6 @@ def test_plain_manifests_are_those_of_the_chart() -> None:
 
 
 @needs_helm
-@pytest.mark.holds("operations/kubernetes.md#kubernetes-2")
 @pytest.mark.parametrize("missing", ["store", "database"])
 @pytest.mark.parametrize("several", [{"replicas": 2}, {"autoscaling": {"enabled": True}}])
 def test_several_gateways_without_a_common_store_or_database_are_refused(missing: str, several: dict[str, Any]) -> None:
@@ -110,24 +116,29 @@ def test_several_gateways_without_a_common_store_or_database_are_refused(missing
 
 
 @needs_helm
-@pytest.mark.holds("operations/kubernetes.md#kubernetes-3")
 def test_grace_period_is_longer_than_what_a_stop_takes() -> None:
     assert pod()["terminationGracePeriodSeconds"] == 50
     assert pod({"shutdownDelay": 20, "drainTimeout": 600})["terminationGracePeriodSeconds"] == 635
 
 
-@needs_helm
-@pytest.mark.holds("operations/kubernetes.md#kubernetes-4")
+@pytest.mark.holds("operations/kubernetes.md#kubernetes-2")
+def test_grace_period_is_the_sum_of_what_a_stop_takes() -> None:
+    sum_of_all = VALUES["shutdownDelay"] + VALUES["drainTimeout"] + 15
+    assert plain_pod()["terminationGracePeriodSeconds"] == sum_of_all
+
+
+@pytest.mark.holds("operations/kubernetes.md#kubernetes-3")
 def test_pod_has_no_rights() -> None:
-    [container] = pod()["containers"]
+    [container] = plain_pod()["containers"]
     assert container["securityContext"] == {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    assert pod()["securityContext"]["runAsNonRoot"]
-    assert pod()["securityContext"]["runAsUser"] == 10001
-    assert not pod()["automountServiceAccountToken"]
+    assert plain_pod()["securityContext"]["runAsNonRoot"]
+    assert plain_pod()["securityContext"]["runAsUser"] == 10001
+    assert plain_pod()["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not plain_pod()["automountServiceAccountToken"]
 
 
 @needs_helm

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Struct, structs
+from msgspec import NODEFAULT, Struct, structs
 
 from gateway.amounts import format_amount
 from gateway.config import settings as tree
@@ -101,6 +101,11 @@ def test_every_setting_is_in_the_configuration_file_with_a_comment(heading: str)
         assert lines[number - 1].startswith("# "), f"{name} has no comment"
 
 
+def default_of(field: structs.FieldInfo) -> Any:
+    """The value of a setting that is not set."""
+    return field.default_factory() if field.default is NODEFAULT else field.default
+
+
 def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
     for heading in (
         "[server]",
@@ -118,7 +123,7 @@ def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
         section = re.split(r"^#?\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
         values = tomllib.loads(re.sub(r"^#(?! )", "", section, flags=re.MULTILINE))
         fields = fields_of(SECTIONS[heading])
-        defaults = {name: field.default for name, field in fields.items()}
+        defaults = {name: default_of(field) for name, field in fields.items()}
         assert values == {name: list(value) if isinstance(value, tuple) else value for name, value in defaults.items()}
 
 
