@@ -63,7 +63,7 @@ def test_address_of_the_client_is_added() -> None:
 def test_console_is_shown_on_its_own_host_and_under_a_path() -> None:
     assert "server_name console.example.com;" in NGINX
     assert "location /console {" in NGINX
-    assert "hdr(host) -i console.example.com" in HAPROXY
+    assert "req.hdr(host),host_only -i console.example.com" in HAPROXY
     assert "path_beg /console" in HAPROXY
     assert "handle /console*" in CADDY
     assert TRAEFIK["routers"]["console"]["rule"].count("||") == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
@@ -132,9 +132,10 @@ async def address_is_that_of_the_caller(front: Front, session: aiohttp.ClientSes
 @pytest.mark.parametrize("root_path", ["", "/console"])
 @programs
 async def test_person_signs_in_to_the_console_on_its_own_host_or_under_a_path(
-    yard: Yard, store_url: str, program: Program, root_path: str
+    yard: Yard, store_url: str, postgres_database: Callable[[], str], program: Program, root_path: str
 ) -> None:
     models = MODELS.format(size=MAX_BODY, base_url="http://127.0.0.1:9/v1")
+    models += f'\n[database]\nurl = "{postgres_database()}"\n'
     async with (
         proxied(yard, program, store_url, models, root_path=root_path) as front,
         front.client() as session,
@@ -144,8 +145,8 @@ async def test_person_signs_in_to_the_console_on_its_own_host_or_under_a_path(
         assert created["link"].startswith(f"{address}{root_path}/")
         browser = Browser(session, address, root_path)
         token = created["link"].rpartition("=")[2]
-        page = f"/invitation?token={token}"
-        await browser.post("/invitation", page=page, token=token, name="Ann", password=PASSWORD, repeated=PASSWORD)
+        form = {"token": token, "action": "password", "password": PASSWORD, "repeated": PASSWORD}
+        await browser.post("/sign-in/link", page=f"/sign-in/link?token={token}", **form)
         profile = await browser.get("/profile")
         assert "ann@example.com" in profile.text
         [style] = set(re.findall(r'<link rel="stylesheet" href="([^"]+)"', profile.html))
