@@ -20,6 +20,7 @@ class TelemetrySettings(Struct, frozen=True, kw_only=True):
     metrics: bool = False
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0  # of the calls about which their callers have not decided
     follow_callers: bool = True
+    content: bool = False  # texts of prompts and answers are in the spans
     service: Annotated[str, Meta(min_length=1, max_length=256)] = "model-gateway"
     attributes: dict[str, str] = {}  # of the resource
     metrics_interval: Annotated[float, Meta(ge=1, le=3600)] = 60.0  # seconds

@@ -50,11 +50,15 @@ class TracedAttempt(Protocol):
 class Trace(Protocol):
     """Notes the attempts of a call."""
 
+    keeps_texts: bool
+    answer: Any  # a whole answer, if it keeps texts
+    delivered: Any  # the `DeliveredText` of a stream, if it keeps texts
+
     def attempt(self, provider: str, model: str) -> TracedAttempt:
         """An attempt begins."""
 
-    def settled(self, record: Any, *, started: float) -> None:
-        """The call has ended with this `CallRecord`; `started`: monotonic seconds."""
+    def settled(self, record: Any, *, started: float, request: object = None) -> None:
+        """The call has ended with this `CallRecord`; `started`: monotonic seconds; `request`: decoded."""
 
 
 class SendState(Struct, eq=False):

@@ -16,6 +16,7 @@ from gateway.inference.services import Services
 from gateway.inference.text_fast_path import TextRelay, open_fast_path
 from gateway.ledger.inflight_checkpoint import Slot
 from gateway.plugins.isolation import TURN, yield_to_loop
+from gateway.routing.delivered_text import DeliveredText
 from gateway.routing.dispatcher import Dispatcher, Opened
 
 
@@ -28,12 +29,15 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
     fast_path: TextRelay | None = None
     continuation = endpoint.continuation(call, opened, services)
     delivered = None if continuation is None else continuation.delivered
+    kept, trace = delivered, call.sending.trace
+    if trace is not None and trace.keeps_texts:
+        kept = trace.delivered = delivered or DeliveredText()
     taken, started = 0, monotonic()
     services.clock.relays(call)
     try:
         while item is not None:
-            if delivered is not None:
-                delivered.note(item)
+            if kept is not None:
+                kept.note(item)
             frames = encoder.feed(item)
             if limit is not None and limit.due(encoder.delivered):
                 call.asked_at = 0.0
@@ -43,7 +47,7 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
                 if call.first_token is None and encoder.content_started:
                     call.first_token = call.since_start()
                     slot = endpoint.checkpoint(call, services)
-                    fast_path = open_fast_path(rest, call, slot=slot, limit=limit, kept=delivered)
+                    fast_path = open_fast_path(rest, call, slot=slot, limit=limit, kept=kept)
                 if slot is not None:
                     slot.delivered(encoder.delivered.text_quarter_tokens)
                 slow = sink.send(frames)
@@ -64,6 +68,7 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
                     raise
                 rest = await continuation.after(error)
                 continuation = delivered = None
+                kept = None if trace is None else trace.delivered
                 if slot is not None:
                     slot = endpoint.checkpoint(call, services)  # which names the target of the rest
                 item = await anext(rest, None)

@@ -132,6 +132,8 @@ class Pipeline:
         call.public_model = (
             await self._public_model(call) if endpoint.names_model and call.fallback else call.model.name
         )
+        if call.sending.trace is not None and call.sending.trace.keeps_texts:
+            call.sending.trace.answer = answer
         body, media_type = await endpoint.encode(call, answer, services)
         settle(call, services)
         record, headers = call.record, call.reply.headers

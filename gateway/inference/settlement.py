@@ -41,7 +41,7 @@ class Settlement:
         if self._observed:
             self.hooks.call_settled(record)
         if call.sending.trace is not None:
-            call.sending.trace.settled(record, started=call.reply.started)
+            call.sending.trace.settled(record, started=call.reply.started, request=call.request)
         return record
 
     def _cost(self, call: Call, usage: Usage | None) -> tuple[Usage | None, int]:

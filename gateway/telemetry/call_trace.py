@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct, field, structs
 
@@ -60,8 +60,8 @@ class TracedAttempt(Struct, eq=False):
 class Ended(Protocol):
     """Gets the traces of calls that have ended."""
 
-    def settled(self, trace: CallTrace, record: CallRecord, *, started: float) -> None:
-        """`started`: monotonic seconds."""
+    def settled(self, trace: CallTrace, record: CallRecord, *, started: float, request: object) -> None:
+        """`started`: monotonic seconds; `request`: decoded, or None."""
 
 
 class CallTrace(Struct, eq=False):
@@ -73,13 +73,18 @@ class CallTrace(Struct, eq=False):
     parent: ParentSpan | None
     path: str  # of the request
     state: str = ""  # the caller's `tracestate`
+    keeps_texts: bool = False
+    answer: Any = None  # a whole answer, if it keeps texts
+    delivered: Any = None  # what a stream has delivered, if it keeps texts
     attempts: list[TracedAttempt] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, owner: Ended, parent: ParentSpan | None, path: str, *, state: str = "") -> CallTrace:
+    def begin(
+        cls, owner: Ended, parent: ParentSpan | None, path: str, *, state: str = "", keeps_texts: bool = False
+    ) -> CallTrace:
         """A trace in that of the caller, or a new one."""
         trace_id = parent.trace_id if parent is not None else new_id(128)
-        return cls(owner, trace_id, new_id(64), parent, path, state)
+        return cls(owner, trace_id, new_id(64), parent, path, state, keeps_texts)
 
     def attempt(self, provider: str, model: str) -> TracedAttempt:
         """An attempt begins; upstream requests of this task belong to it."""
@@ -88,9 +93,9 @@ class CallTrace(Struct, eq=False):
         bind(self.headers(forwarded_headers_now(), attempt.span_id))
         return attempt
 
-    def settled(self, record: CallRecord, *, started: float) -> None:
+    def settled(self, record: CallRecord, *, started: float, request: object = None) -> None:
         """The call, or the request that was refused, has ended."""
-        self.owner.settled(self, record, started=started)
+        self.owner.settled(self, record, started=started, request=request)
 
     def headers(self, headers: ForwardedHeaders, span_id: int) -> ForwardedHeaders:
         """The headers for upstreams, with that span as the parent of theirs."""

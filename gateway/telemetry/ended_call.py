@@ -18,12 +18,14 @@ class EndedCall(Struct, frozen=True):
     started: int
     ended: int
     clock: float  # seconds between the monotonic clock and that of the machine
+    texts: tuple[str, str] = ("", "")  # of the request and of the answer
 
     @classmethod
-    def of(cls, trace: CallTrace, record: CallRecord, *, started: float) -> EndedCall:
+    def of(cls, trace: CallTrace, record: CallRecord, *, started: float, texts: tuple[str, str]) -> EndedCall:
         """The call that ends now; `started` is a monotonic time."""
         clock = time.time() - time.monotonic()
-        return cls(trace, record, nanoseconds(started + clock), nanoseconds(started + record.duration + clock), clock)
+        ended = nanoseconds(started + record.duration + clock)
+        return cls(trace, record, nanoseconds(started + clock), ended, clock, texts)
 
     def time_of(self, moment: float) -> int:
         """A monotonic time as nanoseconds since 1970."""

@@ -130,6 +130,9 @@ def _of_call(call: EndedCall) -> Attributes:
         found["gen_ai.conversation.id"] = record.session
     for name, value in (record.tags or {}).items():
         found[f"gateway.tag.{name}"] = value
+    for name, text in zip(("gen_ai.input.messages", "gen_ai.output.messages"), call.texts, strict=True):
+        if text:
+            found[name] = text
     if record.first_token is not None:
         found["gen_ai.response.time_to_first_chunk"] = record.first_token
     return found
@@ -154,8 +157,11 @@ def _usage(call: EndedCall) -> Attributes:
         "gen_ai.usage.input_tokens": record.tokens_in,
         "gen_ai.usage.output_tokens": record.tokens_out,
     }
-    if cached := getattr(record.usage, "cached_text", 0):
-        found["gen_ai.usage.cache_read.input_tokens"] = cached
+    usage = record.usage
+    if usage.in_cached or usage.in_audio_cached:
+        found["gen_ai.usage.cache_read.input_tokens"] = usage.in_cached + usage.in_audio_cached
+    if written := usage.in_cache_write_short + usage.in_cache_write_long:
+        found["gen_ai.usage.cache_creation.input_tokens"] = written
     return found
 
 

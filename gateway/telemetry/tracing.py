@@ -28,6 +28,7 @@ from gateway.http_client.forwarded_headers import ForwardedHeaders
 from gateway.log import WarningLimit, gateway_log
 from gateway.telemetry.call_trace import CallTrace, ParentSpan
 from gateway.telemetry.ended_call import EndedCall
+from gateway.telemetry.message_texts import answered, asked, delivered
 
 if TYPE_CHECKING:
     from gateway.telemetry.span_sender import SpanSender
@@ -60,15 +61,17 @@ class Tracing:
             is_sampled = random.random() < self._settings.sample  # noqa: S311 - no secret depends on it
         if not is_sampled:
             return None
-        return CallTrace.begin(self, parent, path, state=headers.everywhere.get("tracestate", ""))
+        state = headers.everywhere.get("tracestate", "")
+        return CallTrace.begin(self, parent, path, state=state, keeps_texts=self._settings.content)
 
-    def settled(self, trace: CallTrace, record: CallRecord, *, started: float) -> None:
+    def settled(self, trace: CallTrace, record: CallRecord, *, started: float, request: object) -> None:
         """The call has ended; `started` is the monotonic time of its head."""
         if self._calls.qsize() >= QUEUED:
             self._on_lost(1)
             self._warn("the collector is too slow")
             return
-        self._calls.put(EndedCall.of(trace, record, started=started))
+        self._calls.put(EndedCall.of(trace, record, started=started, texts=_texts(trace, request)))
+        trace.answer = trace.delivered = None
         if not self._started:
             self._loop = asyncio.get_running_loop()
             self._started = self._ended.set_running_or_notify_cancel()
@@ -131,3 +134,11 @@ class Tracing:
             ended.cancel()
             self._on_lost(self._calls.qsize())
             self._warn("the collector did not answer before the stop")
+
+
+def _texts(trace: CallTrace, request: object) -> tuple[str, str]:
+    """The texts of the request and of the answer, if the trace keeps them."""
+    if not trace.keeps_texts:
+        return "", ""
+    text = delivered(trace.delivered.text) if trace.delivered is not None else answered(trace.answer)
+    return asked(request), text

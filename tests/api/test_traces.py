@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec import Struct, structs
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from gateway.config.loader import parse
@@ -16,6 +17,7 @@ from gateway.config.toml_reader import SettingsError
 from gateway.runtime.gateway import Gateway
 from gateway.telemetry import tracing
 from gateway.telemetry.call_trace import CallTrace, ParentSpan
+from gateway.telemetry.message_texts import asked
 from gateway.testing import FakeUpstream, Reply
 from tests.api.collector import Collector, attributes_of
 from tests.api.conftest import Client
@@ -206,6 +208,62 @@ class TestHeaders:
         await collector.spans(2)
         assert collector.headers[0]["authorization"] == "Bearer canary-1"
         assert collector.headers[0]["x-tenant"] == "acme"
+
+
+class TestTexts:
+    @pytest.fixture
+    def telemetry(self) -> dict[str, Any]:
+        return {"content": True}
+
+    @pytest.mark.holds("operations/telemetry.md#traces-5")
+    @pytest.mark.parametrize("stream", [False, True])
+    async def test_texts_of_the_call_are_in_its_span(self, client: Client, collector: Collector, stream: bool) -> None:
+        messages = [
+            {"role": "system", "content": "Be short"},
+            {"role": "user", "content": [{"type": "text", "text": "Hi canary"}]},
+        ]
+        if stream:
+            await client.stream(messages=messages)
+        else:
+            await client.chat(messages=messages)
+        call, _ = by_kind(await collector.spans(2))
+        found = attributes_of(call.attributes)
+        assert json.loads(found["gen_ai.input.messages"]) == [
+            {"role": "system", "parts": [{"type": "text", "content": "Be short"}]},
+            {"role": "user", "parts": [{"type": "text", "content": "Hi canary"}]},
+        ]
+        [answer] = json.loads(found["gen_ai.output.messages"])
+        assert answer["role"] == "assistant"
+        [part] = answer["parts"]
+        assert part["type"] == "text"
+        assert part["content"]
+
+
+@pytest.mark.holds("operations/telemetry.md#traces-5")
+async def test_texts_are_not_in_spans_unless_the_configuration_says_so(client: Client, collector: Collector) -> None:
+    await client.chat(messages=[{"role": "user", "content": "Hi canary"}])
+    await collector.spans(2)
+    assert "canary" not in str(collector.traces)
+
+
+def test_long_conversation_keeps_its_newest_messages_and_long_texts_are_cut() -> None:
+    messages = [Said("user", f"{number} {'x' * 20_000}") for number in range(10)]
+    kept = json.loads(asked(Conversation(messages)))
+    assert [one["parts"][0]["content"][:2] for one in kept] == ["7 ", "8 ", "9 "]
+    assert {len(one["parts"][0]["content"]) for one in kept} == {16_384}
+
+
+class Said(Struct):
+    """A message."""
+
+    role: str
+    content: str
+
+
+class Conversation(Struct):
+    """A request."""
+
+    messages: list[Said]
 
 
 async def test_reload_changes_what_is_traced(client: Client, gateway: Gateway, collector: Collector) -> None:

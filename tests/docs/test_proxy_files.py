@@ -9,7 +9,9 @@ import pytest
 import yaml
 
 CONF = Path(__file__).parents[2] / "conf" / "proxies"
-NGINX, HAPROXY, CADDY = ((CONF / name).read_text(encoding="utf-8") for name in ("nginx.conf", "haproxy.cfg", "Caddyfile"))
+NGINX, HAPROXY, CADDY = (
+    (CONF / name).read_text(encoding="utf-8") for name in ("nginx.conf", "haproxy.cfg", "Caddyfile")
+)
 TRAEFIK = yaml.safe_load((CONF / "traefik-gateway.yaml").read_text(encoding="utf-8"))["http"]
 TRAEFIK_MAIN = yaml.safe_load((CONF / "traefik.yaml").read_text(encoding="utf-8"))
 
