@@ -1,4 +1,4 @@
-"""The files of conf/proxies do what docs/operations/proxies.md promises; tests/processes/test_proxy_programs.py runs them."""
+"""The files of conf/proxies do what their page promises; tests/processes/test_proxy_programs.py runs them."""
 
 from __future__ import annotations
 
