@@ -10,7 +10,7 @@ from gateway.config.values import Amount, Port
 
 
 class ConsoleSettings(Struct, frozen=True, kw_only=True):
-    """[console]: the port of the console and of the admin API, and their address in links."""
+    """[console]: the port of the console and of the admin API, and what makes their address."""
 
     enabled: bool = True
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
@@ -19,6 +19,7 @@ class ConsoleSettings(Struct, frozen=True, kw_only=True):
     public_url: str = ""
     root_path: str = ""
     api_url: str = ""
+    tls_client_ca: str = ""  # a file; `Settings.tls_files` has its path
     public_prices: bool = False
     signup: Literal["closed", "invite", "open"] = "closed"
     signup_domains: tuple[str, ...] = ()  # in lower case; empty: all
@@ -27,12 +28,6 @@ class ConsoleSettings(Struct, frozen=True, kw_only=True):
     signup_credits_per_day: Annotated[int, Meta(ge=1, le=1_000_000)] = 100  # accounts that begin with it in 24 hours
     signup_group: str = "default"
     signup_limit: Annotated[int, Meta(ge=1, le=10_000)] = 10  # people from one network in 15 minutes
-
-    @property
-    def base_url(self) -> str:
-        """The address before the paths of links, without a slash at its end."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return self.public_url.rstrip("/") or f"http://{host}:{self.port}{self.root_path}"
 
 
 class MailSettings(Struct, frozen=True, kw_only=True):

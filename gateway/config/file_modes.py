@@ -28,6 +28,8 @@ def _found(settings: Settings) -> Iterator[str]:
         mode = 0 if path is None else _mode(path)
         if mode & (OTHERS_READ | OTHERS_WRITE):
             yield f"{dotted(key)}: other users can read or change {path} (mode {mode:04o}); chmod 600 it"
+    if (files := settings.tls_files) is not None and (mode := _mode(files.key)) & (OTHERS_READ | OTHERS_WRITE):
+        yield f"server.tls_key: other users can read or change {files.key} (mode {mode:04o}); chmod 600 it"
     if not settings.store.url and (mode := _mode(settings.data_dir)) & OTHERS:
         yield f"store.data_dir: other users can enter {settings.data_dir} (mode {mode:04o}); chmod 700 it"
 

@@ -28,6 +28,7 @@ from gateway.config.secret import Secret
 from gateway.config.server_settings import ServerLimitSettings as ServerLimitSettings
 from gateway.config.server_settings import ServerSettings as ServerSettings
 from gateway.config.server_settings import WebSocketSettings as WebSocketSettings
+from gateway.config.tls_files import TlsFiles
 from gateway.config.toml_reader import FromTables, Key, SettingsError, TomlReader
 from gateway.config.values import (
     Count,
@@ -245,13 +246,37 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def data_dir(self) -> Path:
         """Absolute path of the data directory."""
-        return (self.folder / Path(self.store.data_dir).expanduser()).absolute()
+        return self._path(self.store.data_dir)
 
     @property
     def spool_dir(self) -> Path:
         """Absolute path of the folder of uploads."""
         folder = self.server.limits.spool_dir
-        return (self.folder / Path(folder).expanduser()).absolute() if folder else self.data_dir / "tmp"
+        return self._path(folder) if folder else self.data_dir / "tmp"
+
+    @property
+    def console_url(self) -> str:
+        """The console's address before the paths of links, without a slash at its end."""
+        console = self.console
+        host = f"[{console.host}]" if ":" in console.host else console.host
+        return console.public_url.rstrip("/") or f"{self.server.scheme}://{host}:{console.port}{console.root_path}"
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """Where the certificate of the ports is; None without TLS."""
+        server = self.server
+        if not server.tls_cert:
+            return None
+        of_callers, of_people = server.tls_client_ca, self.console.tls_client_ca
+        return TlsFiles(
+            self._path(server.tls_cert),
+            self._path(server.tls_key),
+            self._path(of_callers) if of_callers else None,
+            self._path(of_people) if of_people and self.console.enabled else None,
+        )
+
+    def _path(self, text: str) -> Path:
+        return (self.folder / Path(text).expanduser()).absolute()
 
     @property
     def pepper(self) -> Secret | None:

@@ -155,7 +155,7 @@ def _check_secrets(settings: Settings, *, before: Settings) -> None:
 
 #: Keys that are read only at the start, of tables of which a reload applies others.
 _AT_START: Final = {
-    "server": ("host", "port", "workers", "proxy_protocol"),
+    "server": ("host", "port", "workers", "proxy_protocol", "tls_cert", "tls_key", "tls_client_ca"),
     "server.limits": (
         "header_timeout", "keepalive_timeout", "body_timeout", "body_total_timeout", "min_body_rate", "write_timeout",
         "max_header_bytes", "max_connections", "accept_queue", "spool_dir", "keepalive_comment", "commit_after",

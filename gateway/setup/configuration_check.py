@@ -7,6 +7,7 @@ Constructors of providers, files of secrets and the database block: a process wi
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from gateway.database.address import DatabaseAddress, address_of
 from gateway.database.existing import history_database
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.http_client.upstream import Upstream
+from gateway.http_server.tls_pair import CERT, TlsProblem, read_pairs
 from gateway.ledger.import_hints import DATABASE
 from gateway.log import redact
 from gateway.notifications.webhook import unusable_secrets
@@ -101,6 +103,7 @@ async def _check(settings: Settings, findings: Findings, options: CheckOptions) 
     await _check_plugins(settings, findings, offline=options.offline)
     if options.offline:
         return
+    _check_certificate(settings, findings)
     _check_secret(settings.mail_password, findings, "mail", "password")
     for name in settings.oidc:
         _check_secret(settings.oidc_secret(name), findings, "oidc", name, "client_secret")
@@ -115,6 +118,21 @@ async def _check(settings: Settings, findings: Findings, options: CheckOptions) 
         # The check's edge: whatever a store can do wrong is a finding, beside the others.
         findings.add(explained(error), "store", "url" if settings.store.url else "data_dir")
     findings.hide(secret_texts(settings))
+
+
+def _check_certificate(settings: Settings, findings: Findings) -> None:
+    files, now = settings.tls_files, time.time()
+    if files is None:
+        return
+    try:
+        pairs = read_pairs(files)
+    except TlsProblem as error:
+        findings.add(error.message, *error.key.split("."))
+        return
+    if problem := pairs.problem(files, now):
+        findings.add(problem, *CERT.split("."))
+    elif warning := pairs.warning(files, now):
+        findings.warnings.append(f"{CERT}: {warning}")
 
 
 async def _check_plugins(settings: Settings, findings: Findings, *, offline: bool) -> None:

@@ -225,3 +225,8 @@ def test_schema_knows_the_keys_of_every_section_and_their_defaults(schema: Draft
         "server", "metrics", "store", "database", "console", "oidc", "mail", "notify", "providers", "models", "groups",
         "plugins", "log",
     }  # fmt: skip
+
+
+def test_names_of_files_and_fields_are_shown(terminal: Terminal) -> None:
+    terminal.config.write_text(terminal.config.read_text() + '[server]\ntls_cert = "a.crt"\ntls_key = "a.key"\n')
+    assert terminal.json("config", "show")["server"]["tls_key"] == "a.key"

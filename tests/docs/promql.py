@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 UP = "up"  # written by Prometheus for each target of a job
-FUNCTIONS = frozenset({"rate", "increase", "sum", "max", "min", "avg", "count", "absent", "histogram_quantile"})
+FUNCTIONS = frozenset({"rate", "increase", "sum", "max", "min", "avg", "count", "absent", "histogram_quantile", "time"})
 WORDS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right", "or", "and", "unless", "bool"})
 TOKEN = re.compile(
     r'\s+|(?P<string>"[^"]*")|(?P<range>\[\d+[smhd]\])|(?P<number>\d+(?:\.\d+)?)|(?P<name>[a-zA-Z_:][\w:]*)'

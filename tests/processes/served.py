@@ -111,6 +111,7 @@ port = {side_port}
 [console]
 enabled = {console}
 port = {console_port}
+{more_of_console}
 
 [store]
 url = "{store}"
@@ -139,6 +140,8 @@ class Served(RunningGateway):
         shutdown_delay: str = "",  # not written if empty: the versions of before do not know it
         store: str = "",
         console_port: int = 0,  # of the console and the admin API; 0: none
+        server: str = "",  # further lines of [server]
+        console: str = "",  # further lines of [console]
     ) -> None:
         super().__init__(folder, *ports)
         self.port, self.side_port = ports
@@ -149,10 +152,11 @@ class Served(RunningGateway):
             side_port=ports[1],
             workers=workers,
             drain_timeout=drain_timeout,
-            more=f"shutdown_delay = {shutdown_delay}" if shutdown_delay else "",
+            more=(f"shutdown_delay = {shutdown_delay}\n" if shutdown_delay else "") + server,
             store=store,
             console=str(bool(console_port)).lower(),
             console_port=console_port,
+            more_of_console=console,
             data_dir=self.data_dir,
         )
         self.configure(models)
