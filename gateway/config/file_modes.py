@@ -21,8 +21,9 @@ def wide_modes(settings: Settings) -> list[str]:
 
 
 def _found(settings: Settings) -> Iterator[str]:
-    if settings.file and (mode := _mode(Path(settings.file))) & OTHERS_WRITE:
-        yield f"{settings.file}: other users can change it (mode {mode:04o}); chmod go-w it"
+    for file in filter(None, (settings.file, *(settings.origins.files if settings.origins is not None else ()))):
+        if (mode := _mode(Path(file))) & OTHERS_WRITE:
+            yield f"{file}: other users can change it (mode {mode:04o}); chmod go-w it"
     for key, secret in references(settings):
         path = secret.file
         mode = 0 if path is None else _mode(path)

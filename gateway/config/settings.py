@@ -19,6 +19,7 @@ from gateway.config.console_settings import MailSettings as MailSettings
 from gateway.config.notify_settings import NotifySettings as NotifySettings
 from gateway.config.oidc_settings import GrantSettings as GrantSettings
 from gateway.config.oidc_settings import OidcSettings as OidcSettings
+from gateway.config.origins import Origins
 from gateway.config.price_settings import AmountSettings as AmountSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
@@ -232,6 +233,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     file: str = ""  # where it came from, for messages; no key of the file
     demo: bool = False  # literal secrets are allowed; no key of the file
     warnings: tuple[str, ...] = ()  # about values that may be a mistake; no key of the file
+    origins: Origins | None = None  # of a file that includes others; no key of the file
+
+    def file_of(self, *key: str | int) -> str:
+        """The file with the value of a key, for messages."""
+        return self.file if self.origins is None else self.origins.file_of(key)
 
     @property
     def is_demo(self) -> bool:
@@ -356,7 +362,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
         SettingsError for every problem in them.
         """
-        reader = TomlReader(self.file, folder=self.folder, literals=self.demo)
+        reader = TomlReader(self.file, folder=self.folder, literals=self.demo, origins=self.origins)
         provider, key = self.providers[name], ("providers", name)
         own = provider.credentials[credential] if provider.credentials else {}
         options = reader.struct(kind, {**provider.options, **own}, key)
@@ -366,4 +372,5 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 OWN_PROVIDER_KEYS = frozenset({"plugin", "proxy", "credentials", "fetch_media"})  # every other one is the provider's
-SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in {"file", "demo", "warnings"})
+NO_SECTIONS = frozenset({"file", "demo", "warnings", "origins"})
+SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in NO_SECTIONS)

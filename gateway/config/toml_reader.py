@@ -23,13 +23,13 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.config.origins import Key as Key
+from gateway.config.origins import Origins
 from gateway.config.secret import Secret
 
 S = TypeVar("S", bound=Struct)
 
 SchemaOf = Callable[[Any], dict[str, Any]]  # the JSON Schema of a type
-Key = tuple[str | int, ...]  # ("models", "gpt-5-mini", "targets", 0)
-
 _CLOSE = 0.7  # similarity from which a key of a table in this one is suggested
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_]+", re.ASCII)  # TOML allows "-" too, but model names are seldom written bare
@@ -98,17 +98,16 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return "" if match is None else f"; nearest: {json.dumps(match, ensure_ascii=False)}"
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The document in `path`; SettingsError when there is none to be had."""
-    return parse_toml(read_file(path), file=str(path))
-
-
-def read_file(path: Path) -> bytes:
-    """The bytes of a configuration; SettingsError when they cannot be read."""
+def read_file(path: Path, *, most: int = -2) -> bytes:
+    """The bytes of a configuration; SettingsError when they cannot be read, or are more than `most`."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(most + 1)  # all of them without a limit
     except OSError as error:
         raise SettingsError([SettingsProblem(str(path), "", f"cannot be read: {error.strerror}")]) from None
+    if 0 <= most < len(raw):
+        raise SettingsError([SettingsProblem(str(path), "", "is too long, alone or with other included files")])
+    return raw
 
 
 @functools.cache
@@ -141,15 +140,18 @@ def parse_toml(raw: bytes, *, file: str) -> dict[str, Any]:
 class TomlReader:
     """Reads one document; `problems` grows as it goes."""
 
-    def __init__(self, file: str, *, folder: Path | None = None, literals: bool = False) -> None:
+    def __init__(
+        self, file: str, *, folder: Path | None = None, literals: bool = False, origins: Origins | None = None
+    ) -> None:
         self.file = file
+        self.origins = origins or Origins(file)
         self.folder = folder  # where relative `file:` secrets are found from
         self.literals = literals  # secrets may stand in the file as they are
         self.problems: list[SettingsProblem] = []
 
     def problem(self, key: Key, message: str) -> None:
         """Note that `key` is wrong."""
-        self.problems.append(SettingsProblem(self.file, dotted(key), message))
+        self.problems.append(SettingsProblem(self.origins.file_of(key), dotted(key), message))
 
     def unknown(self, key: Key, known: Iterable[str]) -> None:
         """Note that nobody knows `key`, and name the nearest known one."""

@@ -96,7 +96,8 @@ class Reloads:
 
     async def _reload(self, *, force: bool) -> None:
         try:
-            configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
+            file = Path(self.configuration.file)
+            configuration = await asyncio.to_thread(Configuration.read, file, demo=self.configuration.demo)
             settings = await asyncio.to_thread(configuration.settings)  # the side port is served meanwhile
             _check_secrets(settings, before=self.settings)
         except SettingsError as error:

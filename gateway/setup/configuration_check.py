@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -67,9 +67,21 @@ class Findings(Struct):
         """Note that the configuration, or `key` in it, is wrong."""
         self.faults.append(SettingsProblem(self.config, dotted(key), redact(message)))
 
+    def place(self, settings: Settings) -> None:
+        """Name the included file in which the key of a fault stands."""
+        if settings.origins is not None and settings.origins.files:
+            of = {dotted(key): file for key, file in settings.origins.places.items()}
+            self.faults = [structs.replace(fault, file=_file_of(fault, of)) for fault in self.faults]
+
     def hide(self, texts: Sequence[str]) -> None:
         """Remove secrets, which an exception of a plugin may quote."""
         self.faults = [structs.replace(fault, message=hide(fault.message, texts)) for fault in self.faults]
+
+
+def _file_of(fault: SettingsProblem, files: Mapping[str, str]) -> str:
+    """The file of the longest of these keys that the fault's begins with."""
+    found = [key for key in files if fault.key == key or fault.key.startswith((f"{key}.", f"{key}["))]
+    return files[max(found, key=len)] if found else fault.file
 
 
 async def check_configuration(file: Path | None, options: CheckOptions) -> Findings:
@@ -89,6 +101,7 @@ async def check_settings(settings: Settings, options: CheckOptions, *, config: s
     findings = Findings(config, models=len(settings.models), providers=len(settings.providers))
     findings.groups = len(settings.groups)
     await _check(settings, findings, options)
+    findings.place(settings)
     findings.ok = not findings.faults
     return findings
 

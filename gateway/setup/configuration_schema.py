@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, Struct, structs
 
+from gateway.config.includes import INCLUDE
 from gateway.config.secret import Secret
 from gateway.config.settings import SECTIONS, ProviderSettings, Settings
 from gateway.config.toml_reader import FromTables, FromToml, fields_of
@@ -27,6 +28,7 @@ def configuration_schema(providers: Mapping[str, type[Struct]]) -> Schema:
     """The schema; `providers`: the options of each plugin's provider, by the name of the provider."""
     made = _Maker()
     sections = {name: made.of(field.type) for name, field in fields_of(Settings).items() if name in SECTIONS}
+    sections[INCLUDE] = {"type": "array", "items": {"type": "string", "minLength": 1}}
     sections["providers"] = {"type": "object", "additionalProperties": made.provider(providers)}
     return {
         "$schema": DIALECT,
