@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from gateway.config.values import Amount, Port
+from gateway.config.variables import Reference
 
 
 class ConsoleSettings(Struct, frozen=True, kw_only=True):
@@ -37,5 +38,5 @@ class MailSettings(Struct, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=1, le=65_535)] = 587
     sender: str = field(default="", name="from")
     user: str = ""
-    password: str = ""  # a reference; `Settings.mail_password` is the Secret
+    password: Reference = ""  # `Settings.mail_password` is the Secret
     starttls: bool = True

@@ -43,6 +43,7 @@ from gateway.config.values import (
     UnixTime,
     duration,
 )
+from gateway.config.variables import Reference
 
 S = TypeVar("S", bound=Struct)
 
@@ -73,12 +74,12 @@ class MetricsSettings(Struct, frozen=True, kw_only=True):
 class StoreSettings(Struct, frozen=True, kw_only=True):
     """[store]: where accounts, keys and balances are kept."""
 
-    url: str = ""  # a URL or a reference to one
-    password: str = ""  # references; `Settings` has properties with the Secrets
-    sentinel_password: str = ""
+    url: Reference = ""  # a URL or a reference to one
+    password: Reference = ""  # `Settings` has properties with the Secrets
+    sentinel_password: Reference = ""
     data_dir: Annotated[str, Meta(min_length=1)] = "var"
-    pepper: str = ""
-    previous_pepper: str = ""
+    pepper: Reference = ""
+    previous_pepper: Reference = ""
     unsafe: bool = False
     timeout: Annotated[float, Meta(ge=0.01, le=60)] = 1.0
     keep_lines: Duration = "48h"
@@ -87,7 +88,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
 class DatabaseSettings(Struct, frozen=True, kw_only=True):
     """[database]: the SQL database with the history."""
 
-    url: str = ""  # an address or a reference; `Settings.database_url` is the Secret
+    url: Reference = ""  # an address or a reference; `Settings.database_url` is the Secret
     keep: Duration = "7y"
     caller_addresses: Literal["off", "shortened", "whole"] = "shortened"
     keep_addresses: Duration = "30d"
@@ -97,7 +98,7 @@ def _proxy(reader: TomlReader, value: object, key: Key) -> ProxySetting:
     return ProxySetting.parse(value, literals=reader.literals, folder=reader.folder)
 
 
-ProxyOption = Annotated[ProxySetting, FromTables(_proxy, lambda _: {"type": "string"})]
+ProxyOption = Annotated[ProxySetting, FromTables(_proxy, lambda _: {"type": "string"}, is_reference=True)]
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from gateway.config.includes import INCLUDE
 from gateway.config.secret import Secret
 from gateway.config.settings import SECTIONS, ProviderSettings, Settings
 from gateway.config.toml_reader import FromTables, FromToml, fields_of
+from gateway.config.variables import VARIABLE, takes_variable
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE = {"type": "string", "pattern": "^(env|file):."}
@@ -40,6 +41,14 @@ def configuration_schema(providers: Mapping[str, type[Struct]]) -> Schema:
     }
 
 
+def _or_variable(schema: Schema) -> Schema:
+    """The schema of a value that `env:NAME` may stand for."""
+    if schema == {"type": "string"}:
+        return schema
+    choices = schema["anyOf"] if schema.keys() == {"anyOf"} else [schema]
+    return {"anyOf": [*choices, dict(VARIABLE)]}
+
+
 class _Maker:
     """Makes the schemas of types; those of tables have a name, and are made once."""
 
@@ -50,7 +59,12 @@ class _Maker:
         """The schema of a type, as `TomlReader.value` reads it."""
         if get_origin(kind) in (types.UnionType, Union):
             parts = [part for part in get_args(kind) if part is not types.NoneType]
-            return self.of(parts[0]) if len(parts) == 1 else {"anyOf": [self.of(part) for part in parts]}
+            return self.of(parts[0]) if len(parts) == 1 else _or_variable({"anyOf": [*map(self._of_value, parts)]})
+        schema = self._of_value(kind)
+        return _or_variable(schema) if takes_variable(kind) else schema
+
+    def _of_value(self, kind: Any) -> Schema:
+        """The schema of what stands in the file itself."""
         for mark in getattr(kind, "__metadata__", ()):
             if isinstance(mark, FromToml):
                 return dict(mark.schema)
