@@ -17,6 +17,7 @@ from gateway.http_server.client_address import networks
 from gateway.http_server.connection_limit import OnFull
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
+from gateway.http_server.tls_state import TlsState
 
 
 class AdminServer:
@@ -29,6 +30,7 @@ class AdminServer:
         pages: Sequence[Any] = (),
         limits: ServerLimits = LIMITS,
         on_full: OnFull | None = None,
+        tls: TlsState | None = None,
     ) -> None:
         self._api = api
         arguments = {"api": api}
@@ -47,6 +49,7 @@ class AdminServer:
             server_header="",
             trusted=lambda: networks(api.services.settings.server.trusted_proxies),
             on_full=on_full,
+            tls=tls,
         )
         self.address: tuple[str, int] = ("", 0)
 

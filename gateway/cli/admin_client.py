@@ -114,12 +114,18 @@ class AdminClient(AdminRequests):
 
 
 def _tls(server: Server) -> ssl.SSLContext | None:
-    if server.ca is None:
+    if server.ca is None and server.client_cert is None:
         return None
     try:
-        return ssl.create_default_context(cafile=str(server.ca))
+        context = ssl.create_default_context(cafile=str(server.ca) if server.ca is not None else None)
     except ssl.SSLError:
         raise Failure(f"{server.ca} has no certificates in PEM form") from None
+    if server.client_cert is not None:
+        try:
+            context.load_cert_chain(server.client_cert)
+        except ssl.SSLError:
+            raise Failure(f"{server.client_cert} has no certificate with its key in PEM form") from None
+    return context
 
 
 def _decoded(content: bytes) -> Any:

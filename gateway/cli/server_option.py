@@ -1,7 +1,8 @@
 """The options of commands that also work over the admin API of a gateway on another machine.
 
-`@remotable` is `@configured` with `--server`, `--token` and `--ca`. With a server the command gets settings without a
-file, which it does not use: `session.run` and `people_session.run_people` find the server in click's context.
+`@remotable` is `@configured` with `--server`, `--token`, `--ca` and `--client-cert`. With a server the command gets
+settings without a file, which it does not use: `session.run` and `people_session.run_people` find the server in click's
+context.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ ca_option = click.option(
     metavar="FILE",
     help="With --server: trust the certificates in this PEM file, and no others.",
 )
+client_cert_option = click.option(
+    "--client-cert",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="With --server: present the certificate in this PEM file, which has its key too.",
+)
 
 
 class Server(Struct, frozen=True):
@@ -47,13 +54,14 @@ class Server(Struct, frozen=True):
     url: str
     token: str
     ca: Path | None = None
+    client_cert: Path | None = None
 
     def __repr__(self) -> str:
         return f"Server({self.url!r})"
 
 
 def remotable(function: Callable[Concatenate[Settings, P], None]) -> Callable[..., None]:
-    """`configured`, and `--server`, `--token` and `--ca`."""
+    """`configured`, and `--server` with its options."""
 
     @remotable_unread
     @functools.wraps(function)
@@ -80,6 +88,7 @@ def remotable_unread(function: Callable[..., None]) -> Callable[..., None]:
     @server_option
     @token_option
     @ca_option
+    @client_cert_option
     @functools.wraps(function)
     def command(
         *args: Any,
@@ -88,6 +97,7 @@ def remotable_unread(function: Callable[..., None]) -> Callable[..., None]:
         server: str | None,
         token: str | None,
         ca: Path | None,
+        client_cert: Path | None,
         **options: Any,
     ) -> None:
         if server is not None and (config is not None or demo):
@@ -95,9 +105,9 @@ def remotable_unread(function: Callable[..., None]) -> Callable[..., None]:
         if server is None and config is None and not demo:
             server = os.environ.get(SERVER) or None
         if server is not None:
-            click.get_current_context().meta[_KEY] = Server(_checked(server), _read_token(token), ca)
-        elif token is not None or ca is not None:
-            raise click.UsageError("--token and --ca go with --server")
+            click.get_current_context().meta[_KEY] = Server(_checked(server), _read_token(token), ca, client_cert)
+        elif token is not None or ca is not None or client_cert is not None:
+            raise click.UsageError("--token, --ca and --client-cert go with --server")
         function(*args, config=config, demo=demo, **options)
 
     return command

@@ -51,8 +51,8 @@ def _side_port(settings: Settings) -> Iterator[str]:
 
 def _console(settings: Settings) -> Iterator[str]:
     host = settings.console.host
-    if settings.console.enabled and not is_loopback(host):
-        yield f"console.host: the console has no TLS of its own, and {host} lets other machines send tokens to it"
+    if settings.console.enabled and not is_loopback(host) and not settings.server.tls_cert:
+        yield f"console.host: server.tls_cert is not set, and {host} lets other machines send tokens without encryption"
 
 
 def _sign_in(settings: Settings) -> Iterator[str]:
@@ -61,7 +61,7 @@ def _sign_in(settings: Settings) -> Iterator[str]:
     if settings.oidc and not console.pages:
         yield "oidc: nobody signs in, because console.pages is false"
     if settings.oidc and not url:
-        yield f"console.public_url: missing; people can sign in by OIDC at {console.base_url} on this machine only"
+        yield f"console.public_url: missing; people can sign in by OIDC at {settings.console_url} on this machine only"
     elif settings.oidc and (host := _plain_http_host(url)) and not is_loopback(host):
         yield "console.public_url: codes of identity providers come back without encryption; use https"
     if console.signup != "closed" and not settings.oidc and not settings.mail.host:

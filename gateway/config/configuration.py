@@ -12,23 +12,26 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from gateway.config.loader import demo_settings, parse
+from gateway.config.includes import Part, read_parts
+from gateway.config.loader import demo_settings, parse_files
 from gateway.config.settings import Settings
-from gateway.config.toml_reader import parse_toml, read_file
+from gateway.config.toml_reader import read_file
 
 
 class Configuration(Struct, frozen=True):
-    """A configuration file's bytes; without a file, the demo's."""
+    """The bytes of a configuration file and of those that it includes; without a file, the demo's."""
 
     file: str
     raw: bytes
     demo: bool
     demo_folder: str = ""  # where the demo's store is when there is no file
+    parts: tuple[Part, ...] = ()
 
     @classmethod
     def read(cls, path: Path, *, demo: bool = False) -> Configuration:
         """What `path` holds now; SettingsError when it cannot be read."""
-        return cls(str(path), read_file(path), demo)
+        raw = read_file(path)
+        return cls(str(path), raw, demo, parts=read_parts(path, raw))
 
     @classmethod
     def of_demo(cls, data_dir: Path) -> Configuration:
@@ -37,11 +40,14 @@ class Configuration(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> bytes:
-        """32 bytes that no other content of the file has."""
-        return sha256(self.raw).digest()
+        """32 bytes that no other content of the files has; of one file, those of `sha256sum`."""
+        found = sha256(self.raw)
+        for part in self.parts:
+            found.update(sha256(part.file.encode()).digest() + sha256(part.raw).digest())
+        return found.digest()
 
     def settings(self) -> Settings:
         """The settings it describes; SettingsError with every problem found."""
         if not self.file:
             return demo_settings(self.demo_folder)
-        return parse(parse_toml(self.raw, file=self.file), file=self.file, demo=self.demo)
+        return parse_files(self.file, self.raw, self.parts, demo=self.demo)

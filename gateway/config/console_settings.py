@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from gateway.config.values import Amount, Port
+from gateway.config.variables import Reference
 
 
 class ConsoleSettings(Struct, frozen=True, kw_only=True):
-    """[console]: the port of the console and of the admin API, and their address in links."""
+    """[console]: the port of the console and of the admin API, and what makes their address."""
 
     enabled: bool = True
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
@@ -19,6 +20,7 @@ class ConsoleSettings(Struct, frozen=True, kw_only=True):
     public_url: str = ""
     root_path: str = ""
     api_url: str = ""
+    tls_client_ca: str = ""  # a file; `Settings.tls_files` has its path
     public_prices: bool = False
     signup: Literal["closed", "invite", "open"] = "closed"
     signup_domains: tuple[str, ...] = ()  # in lower case; empty: all
@@ -28,12 +30,6 @@ class ConsoleSettings(Struct, frozen=True, kw_only=True):
     signup_group: str = "default"
     signup_limit: Annotated[int, Meta(ge=1, le=10_000)] = 10  # people from one network in 15 minutes
 
-    @property
-    def base_url(self) -> str:
-        """The address before the paths of links, without a slash at its end."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return self.public_url.rstrip("/") or f"http://{host}:{self.port}{self.root_path}"
-
 
 class MailSettings(Struct, frozen=True, kw_only=True):
     """[mail]: the SMTP server; without a host no e-mail is sent."""
@@ -42,5 +38,5 @@ class MailSettings(Struct, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=1, le=65_535)] = 587
     sender: str = field(default="", name="from")
     user: str = ""
-    password: str = ""  # a reference; `Settings.mail_password` is the Secret
+    password: Reference = ""  # `Settings.mail_password` is the Secret
     starttls: bool = True

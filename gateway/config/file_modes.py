@@ -21,13 +21,16 @@ def wide_modes(settings: Settings) -> list[str]:
 
 
 def _found(settings: Settings) -> Iterator[str]:
-    if settings.file and (mode := _mode(Path(settings.file))) & OTHERS_WRITE:
-        yield f"{settings.file}: other users can change it (mode {mode:04o}); chmod go-w it"
+    for file in filter(None, (settings.file, *(settings.origins.files if settings.origins is not None else ()))):
+        if (mode := _mode(Path(file))) & OTHERS_WRITE:
+            yield f"{file}: other users can change it (mode {mode:04o}); chmod go-w it"
     for key, secret in references(settings):
         path = secret.file
         mode = 0 if path is None else _mode(path)
         if mode & (OTHERS_READ | OTHERS_WRITE):
             yield f"{dotted(key)}: other users can read or change {path} (mode {mode:04o}); chmod 600 it"
+    if (files := settings.tls_files) is not None and (mode := _mode(files.key)) & (OTHERS_READ | OTHERS_WRITE):
+        yield f"server.tls_key: other users can read or change {files.key} (mode {mode:04o}); chmod 600 it"
     if not settings.store.url and (mode := _mode(settings.data_dir)) & OTHERS:
         yield f"store.data_dir: other users can enter {settings.data_dir} (mode {mode:04o}); chmod 700 it"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
@@ -17,6 +17,8 @@ from typing import Any, cast
 from msgspec import structs
 
 from gateway.config.advice import advise
+from gateway.config.includes import INCLUDE, Part, merge, read_parts
+from gateway.config.origins import Origins
 from gateway.config.settings import (
     DEFAULT_GROUP,
     OWN_PROVIDER_KEYS,
@@ -25,7 +27,7 @@ from gateway.config.settings import (
     ProviderSettings,
     Settings,
 )
-from gateway.config.toml_reader import Key, SettingsError, SettingsProblem, TomlReader, fields_of, plain, read_toml
+from gateway.config.toml_reader import Key, SettingsError, SettingsProblem, TomlReader, fields_of, plain, read_file
 from gateway.config.validation import check
 
 DEMO_FOLDER = Path("var/demo")
@@ -43,15 +45,27 @@ def find_config(explicit: str | os.PathLike[str] | None = None) -> Path | None:
 
 def load(path: Path, *, demo: bool = False) -> Settings:
     """The settings in `path`, checked; SettingsError with every problem found."""
-    return parse(read_toml(path), file=str(path), demo=demo)
+    raw = read_file(path)
+    return parse_files(str(path), raw, read_parts(path, raw), demo=demo)
 
 
-def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) -> Settings:
-    """The checked settings of a TOML document; decimals are `Decimal`, as from `read_toml`."""
-    reader = TomlReader(file or "configuration", folder=Path(file).parent if file else Path(), literals=demo)
+def parse_files(file: str, raw: bytes, parts: Sequence[Part], *, demo: bool = False) -> Settings:
+    """The checked settings of a file with the files that it includes."""
+    document, origins = merge(file, raw, parts)
+    return parse(document, file=file, demo=demo, origins=origins if parts else None)
+
+
+def parse(
+    document: Mapping[str, Any], *, file: str = "", demo: bool = False, origins: Origins | None = None
+) -> Settings:
+    """The checked settings of a TOML document; decimals are `Decimal`, as from `parse_toml`."""
+    folder = Path(file).parent if file else Path()
+    reader = TomlReader(file or "configuration", folder=folder, literals=demo, origins=origins)
     kinds = {name: field.type for name, field in fields_of(Settings).items()}
     sections: dict[str, Any] = {}
     for name, table in document.items():
+        if name == INCLUDE:
+            continue  # it is merged already
         if name not in SECTIONS:
             reader.unknown((name,), SECTIONS)
         elif name == "providers":
@@ -63,6 +77,7 @@ def parse(document: Mapping[str, Any], *, file: str = "", demo: bool = False) ->
         settings,
         file=file,
         demo=demo,
+        origins=origins,
         groups={DEFAULT_GROUP: GroupSettings(), **settings.groups},
     )
     named = {name: _names(document.get(name)) for name in ("providers", "models")}

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from gateway.config.loopback import is_loopback
 from gateway.config.secret import Secret, SecretError
 from gateway.config.values import Amount, Duration, duration
+from gateway.config.variables import Reference
 from gateway.email_address import is_address
 
 EventKind = Literal[
@@ -36,8 +37,8 @@ REFERENCES = ("env:", "file:")
 class NotifySettings(Struct, frozen=True, kw_only=True):
     """[notify]: where events go."""
 
-    webhook: str = ""  # a URL or a reference to one
-    secrets: tuple[str, ...] = ()  # references; every message has a signature by each
+    webhook: Reference = ""  # a URL or a reference to one
+    secrets: tuple[Reference, ...] = ()  # every message has a signature by each
     mail_to: tuple[str, ...] = ()
     events: tuple[EventKind, ...] = ()  # empty: all
     mail_events: tuple[EventKind, ...] = ()  # empty: those of `events`

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from gateway.config.loopback import is_loopback
 from gateway.config.secret import Secret, SecretError
 from gateway.config.toml_reader import Key
+from gateway.config.variables import Reference
 
 Scope = Annotated[str, Meta(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]+$(?!\n)")]
 Text = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -31,7 +32,7 @@ class OidcSettings(Struct, frozen=True, kw_only=True):
 
     issuer: Text
     client_id: Text
-    client_secret: str  # a reference; `Settings.oidc_secret` is the Secret
+    client_secret: Reference  # `Settings.oidc_secret` is the Secret
     label: Annotated[str, Meta(max_length=40)] = ""
     email_verified_claim: Text = "email_verified"
     scopes: tuple[Scope, ...] = ()

@@ -53,5 +53,6 @@ def _read_one(reader: TomlReader, name: str, value: Any, key: Key) -> Secret | s
 
 #: `Any` is `Secret | str`, which `msgspec.convert` refuses.
 SecretHeaders = Annotated[
-    dict[str, Any], FromTables(_read, lambda _: {"type": "object", "additionalProperties": {"type": "string"}})
+    dict[str, Any],
+    FromTables(_read, lambda _: {"type": "object", "additionalProperties": {"type": "string"}}, is_reference=True),
 ]

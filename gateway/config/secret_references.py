@@ -37,13 +37,14 @@ def unreadable(settings: Settings) -> list[SettingsProblem]:
         try:
             secret.reveal()
         except SecretError as error:
-            found.append(SettingsProblem(settings.file, dotted(key), str(error)))
+            found.append(SettingsProblem(settings.file_of(*key), dotted(key), str(error)))
     for name, provider in settings.providers.items():
         try:
             if provider.proxy is not None:
                 provider.proxy.resolve()
         except ProxyError as error:
-            found.append(SettingsProblem(settings.file, dotted(("providers", name, "proxy")), str(error)))
+            place: Key = ("providers", name, "proxy")
+            found.append(SettingsProblem(settings.file_of(*place), dotted(place), str(error)))
     return found
 
 

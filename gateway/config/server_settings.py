@@ -65,7 +65,15 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     drain_timeout: Annotated[float, Meta(ge=0, le=86_400)] = 30.0
     response_headers: tuple[ResponseHeader, ...] = ()
     cors_origins: Annotated[tuple[CorsOrigin, ...], Meta(max_length=64)] = ()
+    tls_cert: str = ""  # files; `Settings.tls_files` has their paths
+    tls_key: str = ""
+    tls_client_ca: str = ""
     tags: Annotated[tuple[TagName, ...], Meta(max_length=16)] = ()
     unknown_params: Literal["forward", "drop", "reject"] = "forward"
     limits: ServerLimitSettings = ServerLimitSettings()
     websocket: WebSocketSettings = WebSocketSettings()
+
+    @property
+    def scheme(self) -> str:
+        """Of the addresses of `/v1` and of the console."""
+        return "https" if self.tls_cert else "http"

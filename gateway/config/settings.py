@@ -19,6 +19,7 @@ from gateway.config.console_settings import MailSettings as MailSettings
 from gateway.config.notify_settings import NotifySettings as NotifySettings
 from gateway.config.oidc_settings import GrantSettings as GrantSettings
 from gateway.config.oidc_settings import OidcSettings as OidcSettings
+from gateway.config.origins import Origins
 from gateway.config.price_settings import AmountSettings as AmountSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
@@ -29,6 +30,7 @@ from gateway.config.server_settings import ServerLimitSettings as ServerLimitSet
 from gateway.config.server_settings import ServerSettings as ServerSettings
 from gateway.config.server_settings import WebSocketSettings as WebSocketSettings
 from gateway.config.telemetry_settings import TelemetrySettings as TelemetrySettings
+from gateway.config.tls_files import TlsFiles
 from gateway.config.toml_reader import FromTables, Key, SettingsError, TomlReader
 from gateway.config.values import (
     Count,
@@ -42,6 +44,7 @@ from gateway.config.values import (
     UnixTime,
     duration,
 )
+from gateway.config.variables import Reference
 
 S = TypeVar("S", bound=Struct)
 
@@ -72,12 +75,12 @@ class MetricsSettings(Struct, frozen=True, kw_only=True):
 class StoreSettings(Struct, frozen=True, kw_only=True):
     """[store]: where accounts, keys and balances are kept."""
 
-    url: str = ""  # a URL or a reference to one
-    password: str = ""  # references; `Settings` has properties with the Secrets
-    sentinel_password: str = ""
+    url: Reference = ""  # a URL or a reference to one
+    password: Reference = ""  # `Settings` has properties with the Secrets
+    sentinel_password: Reference = ""
     data_dir: Annotated[str, Meta(min_length=1)] = "var"
-    pepper: str = ""
-    previous_pepper: str = ""
+    pepper: Reference = ""
+    previous_pepper: Reference = ""
     unsafe: bool = False
     timeout: Annotated[float, Meta(ge=0.01, le=60)] = 1.0
     keep_lines: Duration = "48h"
@@ -86,7 +89,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
 class DatabaseSettings(Struct, frozen=True, kw_only=True):
     """[database]: the SQL database with the history."""
 
-    url: str = ""  # an address or a reference; `Settings.database_url` is the Secret
+    url: Reference = ""  # an address or a reference; `Settings.database_url` is the Secret
     keep: Duration = "7y"
     caller_addresses: Literal["off", "shortened", "whole"] = "shortened"
     keep_addresses: Duration = "30d"
@@ -96,7 +99,7 @@ def _proxy(reader: TomlReader, value: object, key: Key) -> ProxySetting:
     return ProxySetting.parse(value, literals=reader.literals, folder=reader.folder)
 
 
-ProxyOption = Annotated[ProxySetting, FromTables(_proxy, lambda _: {"type": "string"})]
+ProxyOption = Annotated[ProxySetting, FromTables(_proxy, lambda _: {"type": "string"}, is_reference=True)]
 
 
 class ProviderSettings(Struct, frozen=True, kw_only=True):
@@ -233,6 +236,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     file: str = ""  # where it came from, for messages; no key of the file
     demo: bool = False  # literal secrets are allowed; no key of the file
     warnings: tuple[str, ...] = ()  # about values that may be a mistake; no key of the file
+    origins: Origins | None = None  # of a file that includes others; no key of the file
+
+    def file_of(self, *key: str | int) -> str:
+        """The file with the value of a key, for messages."""
+        return self.file if self.origins is None else self.origins.file_of(key)
 
     @property
     def is_demo(self) -> bool:
@@ -247,13 +255,37 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def data_dir(self) -> Path:
         """Absolute path of the data directory."""
-        return (self.folder / Path(self.store.data_dir).expanduser()).absolute()
+        return self._path(self.store.data_dir)
 
     @property
     def spool_dir(self) -> Path:
         """Absolute path of the folder of uploads."""
         folder = self.server.limits.spool_dir
-        return (self.folder / Path(folder).expanduser()).absolute() if folder else self.data_dir / "tmp"
+        return self._path(folder) if folder else self.data_dir / "tmp"
+
+    @property
+    def console_url(self) -> str:
+        """The console's address before the paths of links, without a slash at its end."""
+        console = self.console
+        host = f"[{console.host}]" if ":" in console.host else console.host
+        return console.public_url.rstrip("/") or f"{self.server.scheme}://{host}:{console.port}{console.root_path}"
+
+    @property
+    def tls_files(self) -> TlsFiles | None:
+        """Where the certificate of the ports is; None without TLS."""
+        server = self.server
+        if not server.tls_cert:
+            return None
+        of_callers, of_people = server.tls_client_ca, self.console.tls_client_ca
+        return TlsFiles(
+            self._path(server.tls_cert),
+            self._path(server.tls_key),
+            self._path(of_callers) if of_callers else None,
+            self._path(of_people) if of_people and self.console.enabled else None,
+        )
+
+    def _path(self, text: str) -> Path:
+        return (self.folder / Path(text).expanduser()).absolute()
 
     @property
     def pepper(self) -> Secret | None:
@@ -333,7 +365,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
         SettingsError for every problem in them.
         """
-        reader = TomlReader(self.file, folder=self.folder, literals=self.demo)
+        reader = TomlReader(self.file, folder=self.folder, literals=self.demo, origins=self.origins)
         provider, key = self.providers[name], ("providers", name)
         own = provider.credentials[credential] if provider.credentials else {}
         options = reader.struct(kind, {**provider.options, **own}, key)
@@ -343,4 +375,5 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 OWN_PROVIDER_KEYS = frozenset({"plugin", "proxy", "credentials", "fetch_media"})  # every other one is the provider's
-SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in {"file", "demo", "warnings"})
+NO_SECTIONS = frozenset({"file", "demo", "warnings", "origins"})
+SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in NO_SECTIONS)

@@ -19,14 +19,17 @@ LENGTH: Final = 12  # characters of the hash
 OWN_SECTIONS: Final = frozenset({"metrics", "log", "telemetry"})
 OWN_KEYS: Final = {
     "server": frozenset(
-        {"host", "port", "workers", "trusted_proxies", "proxy_protocol", "shutdown_delay", "drain_timeout"}
+        [
+            *("host", "port", "workers", "trusted_proxies", "proxy_protocol", "shutdown_delay", "drain_timeout"),
+            *("tls_cert", "tls_key", "tls_client_ca"),
+        ]
     ),
     "server.limits": frozenset(
         {"spool_dir", "max_connections", "accept_queue", "max_memory", "max_bodies", "max_spool"}
     ),
     "store": frozenset({"url", "data_dir"}),
     "database": frozenset({"url"}),
-    "console": frozenset({"enabled", "pages", "host", "port", "trusted_proxies"}),
+    "console": frozenset({"enabled", "pages", "host", "port", "tls_client_ca", "trusted_proxies"}),
 }
 
 

@@ -2,8 +2,8 @@
 
 `msgspec.convert` stops at its first error and knows no file. `TomlReader` walks the fields itself and hands only
 the leaves to msgspec. Each unknown key (with the nearest known one), missing key and wrong value becomes a
-`SettingsProblem`. A field of type `Annotated[T, FromToml(read)]` is read by that function; `Secret` fields take `env:`
-and `file:`.
+`SettingsProblem`. `env:NAME` stands for any value but a table (`gateway.config.variables`). A field of type
+`Annotated[T, FromToml(read)]` is read by that function; `Secret` fields take `env:` and `file:`.
 Sharp edge: a table with any problem yields None, so look at `reader.problems` before using what it returned.
 """
 
@@ -23,13 +23,15 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Struct, structs
 
-from gateway.config.secret import Secret
+from gateway.config.origins import Key as Key
+from gateway.config.origins import Origins
+from gateway.config.secret import HIDDEN, Secret
+from gateway.config.variables import VariableError, is_bounded_list, is_variable, takes_variable, typed, variable_text
 
 S = TypeVar("S", bound=Struct)
 
 SchemaOf = Callable[[Any], dict[str, Any]]  # the JSON Schema of a type
-Key = tuple[str | int, ...]  # ("models", "gpt-5-mini", "targets", 0)
-
+SHORT = 3  # characters of a variable, which a message may have by chance
 _CLOSE = 0.7  # similarity from which a key of a table in this one is suggested
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_]+", re.ASCII)  # TOML allows "-" too, but model names are seldom written bare
@@ -61,6 +63,7 @@ class FromTables(Struct, frozen=True, eq=False):
 
     read: Callable[[TomlReader, Any, Key], Any]
     schema: Callable[[SchemaOf], Mapping[str, Any]]  # of the tables in it
+    is_reference: bool = False  # `env:NAME` is a value of its own
 
 
 class SettingsError(Exception):
@@ -98,17 +101,16 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return "" if match is None else f"; nearest: {json.dumps(match, ensure_ascii=False)}"
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The document in `path`; SettingsError when there is none to be had."""
-    return parse_toml(read_file(path), file=str(path))
-
-
-def read_file(path: Path) -> bytes:
-    """The bytes of a configuration; SettingsError when they cannot be read."""
+def read_file(path: Path, *, most: int = -2) -> bytes:
+    """The bytes of a configuration; SettingsError when they cannot be read, or are more than `most`."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            raw = file.read(most + 1)  # all of them without a limit
     except OSError as error:
         raise SettingsError([SettingsProblem(str(path), "", f"cannot be read: {error.strerror}")]) from None
+    if 0 <= most < len(raw):
+        raise SettingsError([SettingsProblem(str(path), "", "is too long, alone or with other included files")])
+    return raw
 
 
 @functools.cache
@@ -141,15 +143,25 @@ def parse_toml(raw: bytes, *, file: str) -> dict[str, Any]:
 class TomlReader:
     """Reads one document; `problems` grows as it goes."""
 
-    def __init__(self, file: str, *, folder: Path | None = None, literals: bool = False) -> None:
+    def __init__(
+        self,
+        file: str,
+        *,
+        folder: Path | None = None,
+        literals: bool = False,
+        has_variables: bool = True,
+        origins: Origins | None = None,
+    ) -> None:
         self.file = file
+        self.origins = origins or Origins(file)
+        self.has_variables = has_variables  # `env:NAME` stands for a value
         self.folder = folder  # where relative `file:` secrets are found from
         self.literals = literals  # secrets may stand in the file as they are
         self.problems: list[SettingsProblem] = []
 
     def problem(self, key: Key, message: str) -> None:
         """Note that `key` is wrong."""
-        self.problems.append(SettingsProblem(self.file, dotted(key), message))
+        self.problems.append(SettingsProblem(self.origins.file_of(key), dotted(key), message))
 
     def unknown(self, key: Key, known: Iterable[str]) -> None:
         """Note that nobody knows `key`, and name the nearest known one."""
@@ -189,14 +201,45 @@ class TomlReader:
     def value(self, kind: Any, value: object, key: Key, *, around: type[Struct] | None = None) -> Any:
         """One value of type `kind`; None after noting a problem. `around`: see `struct`."""
         kind = _without_none(kind)
+        if self.has_variables and is_variable(value) and takes_variable(kind):
+            return self._of_variable(kind, str(value), key)
+        return self._value(kind, value, key, around=around)
+
+    def _of_variable(self, kind: Any, reference: str, key: Key) -> Any:
+        """The value of a variable, in which no other one is named; problems name it and hide its value."""
+        try:
+            name, text = variable_text(reference)
+        except VariableError as error:
+            self.problem(key, str(error))
+            return None
+        inner = TomlReader(self.file, folder=self.folder, literals=self.literals, has_variables=False)
+        value = inner._value(kind, typed(text, kind), key)
+        for problem in inner.problems:
+            message = problem.message.replace(text, HIDDEN) if len(text) > SHORT else problem.message
+            self.problem(key, f"environment variable {name}: {message}")
+        return value if not inner.problems else None
+
+    def _value(self, kind: Any, value: object, key: Key, *, around: type[Struct] | None = None) -> Any:
+        """`value` for what stands in the file itself."""
         if isinstance(kind, type) and issubclass(kind, Struct):
             return self.struct(kind, value, key, around=around)
         origin, arguments = get_origin(kind), get_args(kind)
+        if self.has_variables and isinstance(value, list) and any(map(is_variable, value)) and is_bounded_list(kind):
+            return self._of_bounded_list(kind, value, key)
         if origin in (list, tuple) and isinstance(value, list):
             return origin(self.value(arguments[0], item, (*key, index)) for index, item in enumerate(value))
         if origin is dict and isinstance(value, dict):
             return {name: self.value(arguments[1], item, (*key, name)) for name, item in value.items()}
         return self._leaf(kind, value, key)
+
+    def _of_bounded_list(self, kind: Any, value: list[Any], key: Key) -> Any:
+        """A list with variables in it, whose type has bounds and is converted as a whole."""
+        before, item_kind = len(self.problems), get_args(get_args(kind)[0])[0]
+        items = [
+            self._of_variable(item_kind, item, (*key, index)) if is_variable(item) else item
+            for index, item in enumerate(value)
+        ]
+        return self._leaf(kind, items, key) if len(self.problems) == before else None
 
     def _leaf(self, kind: Any, value: object, key: Key) -> Any:
         try:

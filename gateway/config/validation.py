@@ -94,6 +94,11 @@ def _check_server(settings: Settings, reader: TomlReader) -> None:
     server, metrics = settings.server, settings.metrics
     if server.port and (server.host, server.port) == (metrics.host, metrics.port):
         reader.problem(("metrics", "port"), f"port {metrics.port} is [server]'s already")
+    for name, needs in (("tls_cert", "tls_key"), ("tls_key", "tls_cert"), ("tls_client_ca", "tls_cert")):
+        if getattr(server, name) and not getattr(server, needs):
+            reader.problem(("server", needs), f"missing: {name} needs it")
+    if settings.console.tls_client_ca and not server.tls_cert:
+        reader.problem(("server", "tls_cert"), "missing: tls_client_ca of [console] needs it")
     if server.proxy_protocol and not server.trusted_proxies:
         reader.problem(("server", "proxy_protocol"), "name the proxies that send it in trusted_proxies")
     for small, large in _ORDERED:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractContextManager, aclosing
+from ssl import SSLContext
 from typing import Any, Literal
 
 import msgspec
@@ -51,17 +52,17 @@ class PlaygroundRuns:
         return self._places.place(user_id, most=MOST_OF_USER, refusal=refusal)
 
 
-async def run_lines(url: str, key: str, run: Run) -> AsyncGenerator[bytes]:
-    """Call the model, and stop the call if the generator is closed."""
-    async with aclosing(_lines(url, key, run)) as lines:
+async def run_lines(url: str, key: str, run: Run, *, tls: SSLContext | None = None) -> AsyncGenerator[bytes]:
+    """Call the model, and stop the call if the generator is closed. `tls`: for an https address."""
+    async with aclosing(_lines(url, key, run, tls)) as lines:
         async for line in lines:
             yield msgspec.json.encode(line) + b"\n"
 
 
-async def _lines(url: str, key: str, run: Run) -> AsyncGenerator[dict[str, Any]]:
+async def _lines(url: str, key: str, run: Run, tls: SSLContext | None) -> AsyncGenerator[dict[str, Any]]:
     body = msgspec.json.encode({**msgspec.to_builtins(run), "stream": True})
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json", "User-Agent": "model-gateway"}
-    client = Upstream(keepalive=0.0)
+    client = Upstream(keepalive=0.0, tls=tls)
     try:
         async with await client.send(
             "POST", f"{url}/chat/completions", headers=headers, body=body, timeouts=TIMEOUTS

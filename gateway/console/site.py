@@ -81,7 +81,7 @@ class Site:
 
     def _is_secure(self, request: HTTPServerRequest) -> bool:
         """Whether the browser came over HTTPS."""
-        if self.services.settings.console.public_url.startswith("https://"):
+        if request.protocol == "https" or self.services.settings.console.public_url.startswith("https://"):
             return True
         trusted = networks(self.services.settings.server.trusted_proxies)
         forwarded = request.headers.get("X-Forwarded-Proto", "")

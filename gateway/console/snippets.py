@@ -29,7 +29,7 @@ def api_url(settings: Settings, console_host: str) -> str:
     host = settings.server.host
     with suppress(ValueError):  # of a name
         host = console_host if ip_address(host).is_unspecified else host
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.server.port}/v1"
+    return f"{settings.server.scheme}://{f'[{host}]' if ':' in host else host}:{settings.server.port}/v1"
 
 
 def snippet_model(models: Mapping[str, ModelSettings], permitted: Collection[str] | None) -> str:

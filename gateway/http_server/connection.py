@@ -19,7 +19,7 @@ from tornado.httputil import HTTPMessageDelegate
 from gateway.errors import BadRequest, GatewayError, InternalError, RequestTimeout, RequestTooLarge
 from gateway.http_server.body_progress import BodyProgress
 from gateway.http_server.client_writer import ClientWriter
-from gateway.http_server.connection_owner import ConnectionOwner, Detached
+from gateway.http_server.connection_owner import ConnectionOwner, Detached, OpenConnection
 from gateway.http_server.exchange import Exchange
 from gateway.http_server.handler_error import handler_error, when_done
 from gateway.http_server.head import RequestHead
@@ -58,17 +58,19 @@ class Connection(asyncio.BufferedProtocol):
 
     # asyncio's side -------------------------------------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport, announced: str = "") -> None:
-        """Set the socket up; `announced` is the client's address, if a proxy has sent it."""
+    def connection_made(
+        self, transport: asyncio.BaseTransport, announced: str = "", handshake: OpenConnection | None = None
+    ) -> None:
+        """Set the socket up; `announced` is the client's address, if a proxy has sent it. `handshake`: that of TLS."""
         self._transport = transport = cast(asyncio.Transport, transport)
-        self.context = PeerContext(transport, announced)
+        self.context = PeerContext(transport, announced) if handshake is None else handshake.context
         if self.socket is not None:
             disable_nagle(self.socket)
         high = self.state.limits.write_high_water
         transport.set_write_buffer_limits(high=high, low=high // 4)
         self.writer = ClientWriter(transport, self.state)
         self._reader.transport = transport
-        self._server.opened(self)
+        self._server.opened(self) if handshake is None else self._server.switched(handshake, self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The read buffer that all connections share: it is emptied before another connection reads."""
@@ -149,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
         self._end_request()
         if reset and self.socket is not None:
             reset_on_close(self.socket)
-            self._close()
+            (self._transport.abort if self.context.protocol == "https" else self._close)()  # TLS marks each close
         else:
             self._close_or_linger()
 

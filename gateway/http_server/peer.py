@@ -7,7 +7,7 @@ import logging
 import socket
 import struct
 import sys
-from typing import Final
+from typing import ClassVar, Final
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +22,22 @@ class PeerContext:
     """
 
     __slots__ = ("remote_ip",)
+    protocol: ClassVar[str] = "http"
 
     def __init__(self, transport: asyncio.BaseTransport, announced: str = "") -> None:
         address = transport.get_extra_info("peername")
         peer: str = address[0] if isinstance(address, tuple) else "0.0.0.0"  # noqa: S104
         self.remote_ip = announced or peer
+
+
+class TlsPeer(PeerContext):
+    """The client of a connection with TLS."""
+
+    __slots__ = ()
+    protocol = "https"
+
+    def __init__(self, address: str) -> None:
+        self.remote_ip = address
 
 
 def disable_nagle(sock: socket.socket) -> None:

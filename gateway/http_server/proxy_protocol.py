@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -45,6 +46,28 @@ def read_preface(data: bytes) -> tuple[str, int] | None:
     if length < 2 * size + 4:
         raise PrefaceError("a PROXY v2 header without its addresses")
     return str(ipaddress.ip_address(data[FIXED : FIXED + size])), end
+
+
+async def receive_preface(sock: socket.socket) -> str:
+    """The client's address, "" if the proxy itself connects; PrefaceError. What follows the header stays unread."""
+    loop, data = asyncio.get_running_loop(), b""
+    while (found := read_preface(data)) is None:
+        end = FIXED if len(data) < FIXED else FIXED + int.from_bytes(data[14:16], "big")
+        piece = await loop.sock_recv(sock, end - len(data))
+        if not piece:
+            raise PrefaceError("closed before the PROXY v2 header")
+        data += piece
+    return found[0]
+
+
+def feed(connection: asyncio.BufferedProtocol, transport: asyncio.Transport, data: bytes) -> None:
+    """Give a connection what its client has sent before it was made."""
+    while data and not transport.is_closing():
+        view = memoryview(connection.get_buffer(len(data)))
+        size = min(len(view), len(data))
+        view[:size] = data[:size]
+        connection.buffer_updated(size)
+        data = data[size:]
 
 
 class ProxyPreface(asyncio.BufferedProtocol):
@@ -96,12 +119,7 @@ class ProxyPreface(asyncio.BufferedProtocol):
         connection = self._connection
         self._transport.set_protocol(connection)
         connection.connection_made(self._transport, address)
-        while rest and not self._transport.is_closing():
-            view = connection.get_buffer(len(rest))
-            size = min(len(view), len(rest))
-            view[:size] = rest[:size]
-            connection.buffer_updated(size)
-            rest = rest[size:]
+        feed(connection, self._transport, rest)
 
     def _refuse(self, reason: str) -> None:
         self._stop_timer()

@@ -7,8 +7,9 @@
     await server.drain(30.0)
 
 A bare RequestHandler answers about twice as many requests per second as under Tornado's own server
-(benchmarks/micro_http.py). Sharp edges: there is no TLS and no HTTP/2 here; a proxy in front can add them. A handler
-switches to WebSocket by `Exchange.switch`. A client's half-close while its answer is produced counts as a disconnect.
+(benchmarks/micro_http.py). With `tls`, every connection begins with a `Handshake`. Sharp edges: there is no HTTP/2
+here; a proxy in front can add it. A handler switches to WebSocket by `Exchange.switch`. A client's half-close while its
+answer is produced counts as a disconnect.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -29,10 +30,14 @@ from gateway.http_server.connection import Connection
 from gateway.http_server.connection_limit import ANSWERED_AT_ONCE, ConnectionLimit, OnFull, Trusted
 from gateway.http_server.connection_owner import OpenConnection
 from gateway.http_server.exchange import Refusal
+from gateway.http_server.handshake import Handshake
+from gateway.http_server.handshake_turns import HandshakeTurns
 from gateway.http_server.head import RequestHead
 from gateway.http_server.limits import ServerLimits
-from gateway.http_server.proxy_protocol import ProxyPreface
+from gateway.http_server.proxy_protocol import PrefaceError, ProxyPreface, receive_preface
 from gateway.http_server.server_state import ServerState
+from gateway.http_server.socket_listener import SocketListener
+from gateway.http_server.tls_state import TlsState
 from gateway.log import WarningLimit
 
 log = logging.getLogger("gateway")
@@ -58,8 +63,8 @@ class HTTPServer:
     `on_protocol_error` makes the answer to requests that reach no handler: malformed ones and oversized headers (400),
     oversized bodies (413), slow ones (408), and connections beyond the limit (503). `preface_from`: networks whose
     proxies send a PROXY header, version 2, before each connection; no other connection is then accepted. `trusted`
-    returns the networks of the trusted proxies; `on_full` is told what was closed and refused at the limit.
-    `server_header` is the value of the header Server; empty: none is sent.
+    returns the networks of the trusted proxies; `on_full` is told what was closed and refused at the limit. `tls` makes
+    it a server of HTTPS. `server_header` is the value of the header Server; empty: none is sent.
     """
 
     def __init__(
@@ -72,17 +77,20 @@ class HTTPServer:
         preface_from: tuple[Network, ...] = (),
         trusted: Trusted = tuple,
         on_full: OnFull | None = None,
+        tls: TlsState | None = None,
     ) -> None:
         self.app = app
+        self.tls = tls
+        self._turns = HandshakeTurns()
         self.state = ServerState(limits or ServerLimits(), server_header=server_header)
         self._preface_from = preface_from
-        self._preface_warnings = WarningLimit()
+        self._warnings = WarningLimit()
         self._idle_until = 0.0
         self._error_answer = on_protocol_error
         self._trusted = trusted
         self._limit = ConnectionLimit(self.state.limits.max_connections, on_full, trusted=trusted)
         self._loop: asyncio.AbstractEventLoop
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | SocketListener | None = None
         self._sock: socket.socket
         self._accepting: set[asyncio.Task[object]] = set()
         self._accepts_more = False
@@ -100,6 +108,10 @@ class HTTPServer:
         self._loop = loop = asyncio.get_running_loop()
         self.state.start(loop)
         self._sock = sock
+        if self.tls is not None:
+            sock.listen(self.state.limits.backlog)
+            self._listener = SocketListener(sock, self._queue_filled)
+            return
         # asyncio accepts as many in one turn of the loop as its backlog says.
         self._listener = await loop.create_server(self._accepted, sock=sock, backlog=1)
         sock.listen(self.state.limits.backlog)
@@ -129,6 +141,12 @@ class HTTPServer:
             made, crowded = made + is_taken, crowded + (not is_taken)
         self._loop.call_later(PAUSE, self._accept_more)
 
+    def _queue_filled(self) -> None:
+        """Called when a connection waits for a server with TLS."""
+        self._accepts_more = True
+        self._accepted_at = self._loop.time()
+        self._accept_more()
+
     def _new_protocol(self) -> Connection | ProxyPreface:
         connection = Connection(self, self._loop)
         if not self._preface_from:
@@ -137,7 +155,7 @@ class HTTPServer:
         return ProxyPreface(connection, self._preface_from, timeout=timeout, on_refused=self._preface_refused)
 
     def _preface_refused(self, reason: str) -> None:
-        if events := self._preface_warnings.due("preface", self._loop.time()):
+        if events := self._warnings.due("preface", self._loop.time()):
             log.warning("connections closed because of server.proxy_protocol: %d, the last one: %s", events, reason)
 
     @property
@@ -163,13 +181,40 @@ class HTTPServer:
         if is_counted and self._limit.is_crowded(address[0]):
             queued.close()
             return False
-        accepting = self._loop.connect_accepted_socket(self._new_protocol, queued)
-        task: asyncio.Task[object] = self._loop.create_task(accepting)
-        self._accepting.add(task)
-        task.add_done_callback(self._accepting.discard)
+        if self.tls is None:
+            self._keep(self._loop.connect_accepted_socket(self._new_protocol, queued))
+            return True
+        queued.setblocking(False)
+        peer = address[0] if isinstance(address, tuple) else "0.0.0.0"  # noqa: S104
+        if self._preface_from:
+            self._keep(self._take_preface(queued, peer))
+        else:
+            Handshake(self, queued, peer).begin()
         return True
 
+    async def _take_preface(self, queued: socket.socket, peer: str) -> None:
+        """Read the PROXY header that comes before TLS."""
+        try:
+            if not is_trusted(peer, self._preface_from):
+                raise PrefaceError("it is not in server.trusted_proxies")
+            async with asyncio.timeout(self.state.limits.header_timeout):
+                announced = await receive_preface(queued)
+        except (OSError, PrefaceError) as error:
+            queued.close()
+            reason = "the PROXY v2 header is late" if isinstance(error, TimeoutError) else str(error)
+            self._preface_refused(f"{peer}: {reason}")
+        else:
+            Handshake(self, queued, announced or peer).begin()
+
+    def _keep(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do what makes a connection of an accepted socket."""
+        task = self._loop.create_task(work)
+        self._accepting.add(task)
+        task.add_done_callback(self._accepting.discard)
+
     def _next_queued(self) -> tuple[socket.socket, Any] | None:
+        if isinstance(self._listener, SocketListener):
+            return self._listener.accept()
         try:
             return self._sock.accept()
         except OSError:  # no queued connection, or it was closed again
@@ -199,7 +244,18 @@ class HTTPServer:
                 connection.abort()
             await self._empty.wait()
 
-    # Methods that connections call.
+    # Methods that handshakes and connections call.
+
+    def handshake_ready(self, handshake: Handshake) -> None:
+        self._turns.add(handshake)
+
+    def handshake_failed(self, handshake: Handshake, reason: str, *, of_certificate: bool) -> None:
+        """Log it. Operators look for a client without a certificate; other failures are those of strangers."""
+        address = handshake.context.remote_ip
+        if not of_certificate:
+            log.debug("no TLS with %s: %s", address, reason)
+        elif events := self._warnings.due("certificate", self._loop.time()):
+            log.warning("refused %d connections for their certificate, the last one: %s: %s", events, address, reason)
 
     def error_answer(self, error: GatewayError, refusal: Refusal | None) -> bytes:
         """The answer to a refused request, made by its handler if it has one; the connection closes afterwards."""

@@ -168,6 +168,18 @@ METRICS = (
         "counter",
         "Attempts to connect to /v1 that the system dropped because a worker's queue of new connections was full",
     ),
+    MetricSpec(
+        "gateway_tls_certificate_expiry_timestamp_seconds",
+        "gauge",
+        "End of the certificate of the ports that is in force, in Unix time; absent without TLS",
+        total="max",
+    ),
+    MetricSpec(
+        "gateway_tls_renewal_refused",
+        "gauge",
+        "1 while the files have a certificate that cannot be used, so that the one of before stays in force",
+        total="max",
+    ),
     MetricSpec("gateway_worker_restarts", "counter", "Workers that ended and were started again"),
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
     MetricSpec("gateway_console_restarts", "counter", "Console processes that ended and were started again"),

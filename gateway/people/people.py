@@ -65,7 +65,7 @@ class People:
         self._providers = providers or Providers(settings)
         self._settings = settings
         self._store = store
-        self._base = settings.console.base_url
+        self._base = settings.console_url
         self._hashes = hashes or PasswordHashes()
         self.transactions = transactions = Transactions(database, sql)
         self.mail = mail or SmtpMail(settings)
@@ -156,7 +156,7 @@ class People:
             self._hashes,
             self._caused_mail,
             self._mail_tasks,
-            self._settings.console,
+            self._settings,
         )
 
     @cached_property

@@ -15,7 +15,7 @@ from gateway.admin.times import MICROSECOND, now
 from gateway.admin.transactions import Transactions
 from gateway.admin.user_rows import User
 from gateway.admin.values import checked_name, normal_email
-from gateway.config.console_settings import ConsoleSettings
+from gateway.config.settings import Settings
 from gateway.database.people_tables import sign_ups
 from gateway.errors import GatewayError, InvalidLink, InvalidValue, TooManyRequests
 from gateway.http_server.client_address import network_of
@@ -62,7 +62,7 @@ class SignUps:
         hashes: PasswordHashes,
         mail: CausedMail,
         tasks: MailTasks,
-        console: ConsoleSettings,
+        settings: Settings,
     ) -> None:
         self._transactions = transactions
         self._newcomers = newcomers
@@ -70,7 +70,8 @@ class SignUps:
         self._hashes = hashes
         self._mail = mail
         self._tasks = tasks
-        self._console = console
+        self._console = settings.console
+        self._base = settings.console_url
 
     @property
     def is_open(self) -> bool:
@@ -121,7 +122,7 @@ class SignUps:
             gateway_log.error("a link to sign up could not be made: %s %s", error.message, error.log_text())
 
     async def _message(self, email: str, network: str) -> Message:
-        base = self._console.base_url
+        base = self._base
         if await self._transactions.read(is_user, email):
             return Message("You are already registered", KNOWN.format(url=f"{base}/sign-in"))
         token = await self._transactions.write(insert_sign_up, email, network)

@@ -43,7 +43,7 @@ def check_options(name: str, settings: Settings, plugins: Plugins) -> tuple[type
     provider = plugins.providers.get(plugin)
     if provider is None:
         message = f"no provider {plugin!r} is loaded{suggestion(plugin, plugins.providers)}"
-        raise SettingsError([SettingsProblem(settings.file, f"providers.{name}.plugin", message)])
+        raise SettingsError([SettingsProblem(settings.file_of("providers", name), f"providers.{name}.plugin", message)])
     numbers = range(settings.providers[name].instances)
     return provider, [settings.provider_options(name, provider.Options, credential=number) for number in numbers]
 

@@ -9,6 +9,7 @@ import asyncio
 import shlex
 import socket
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,8 @@ from gateway.config.toml_reader import SettingsError
 from gateway.console.handler import console_rules
 from gateway.console.site import Site
 from gateway.errors import GatewayError
+from gateway.http_server.tls_pair import TlsPair
+from gateway.http_server.tls_state import TlsState
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
 from gateway.runtime import helper
@@ -53,7 +56,8 @@ class Console:
         self._services: AdminServices | None = None
         self._newest: bytes | None = None  # configuration of the reloads that have arrived
         self._one_reload = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()  # reloads
+        self._tasks: set[asyncio.Task[None]] = set()  # reloads, and renewals of the certificate
+        self._tls: TlsState | None = None
 
     async def run(self) -> None:
         """Serve until SIGTERM."""
@@ -63,7 +67,8 @@ class Console:
         switch_threads_often()  # beside a reload, and other work in threads
         settings = briefing.configuration.settings()
         calls = ConsoleCalls(self._questions)
-        services = AdminServices(settings, store, calls, ask_reload=ask_reload, metrics=self._metrics)
+        tls = self._tls = TlsState(briefing.tls) if briefing.tls is not None else None
+        services = AdminServices(settings, store, calls, ask_reload=ask_reload, metrics=self._metrics, tls=tls)
         self._begin(services)
         site = Site(services) if settings.console.pages else None
         pages = console_rules(site) if site is not None else ()
@@ -73,6 +78,7 @@ class Console:
             pages=pages,
             limits=limits,
             on_full=ConnectionReport(self._metrics, limits.max_connections, "console"),
+            tls=tls,
         )
         await server.start(self._listener)
         requests = LocalRequests(services)
@@ -103,11 +109,16 @@ class Console:
             self._newest = message.payload
             if self._services is not None:
                 self._start_reload(self._services, message.payload)
+        elif message.name == "tls" and self._tls is not None:
+            self._keep(self._tls.use(msgspec.msgpack.decode(message.payload, type=TlsPair)))
         elif message.name == "answer":
             self._questions.receive(message.payload)
 
     def _start_reload(self, services: AdminServices, payload: bytes) -> None:
-        task = asyncio.get_running_loop().create_task(self._reload(services, payload))
+        self._keep(self._reload(services, payload))
+
+    def _keep(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -276,9 +276,7 @@ class Gateway:
         if not stale and (lost := [name for name in fresh if name in self.providers and name not in made.instances]):
             for provider in _instances(made.instances):
                 await self._close_provider(provider)
-            raise SettingsError(
-                [SettingsProblem(settings.file, f"providers.{name}", made.reason(name)) for name in lost]
-            )
+            raise SettingsError([_problem(name, made.reason(name), settings) for name in lost])
         renewed = set(made.instances)
         for name in stale:
             if name in fresh and name in self.providers:
@@ -360,6 +358,10 @@ class Gateway:
         await self.store.close()
         if self.journal is not None:
             self.journal.close()
+
+
+def _problem(provider: str, reason: str, settings: Settings) -> SettingsProblem:
+    return SettingsProblem(settings.file_of("providers", provider), f"providers.{provider}", reason)
 
 
 def _instances(providers: Mapping[str, Mapping[int, Provider]]) -> list[Provider]:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.config.configuration import Configuration
+from gateway.http_server.tls_pair import TlsPair
 from gateway.log import gateway_log
 from gateway.runtime.ipc import Channel, Message
 from gateway.runtime.priority import NICENESS, lower_priority
@@ -32,6 +33,7 @@ class HelperBriefing(msgspec.Struct, array_like=True):
     configuration: Configuration
     deployment: str = ""  # of the store; empty before the store was reached for the first time
     socket: str = ""  # of the embedded store
+    tls: TlsPair | None = None  # of the console's port
 
 
 class HelperProcess:

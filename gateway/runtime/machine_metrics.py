@@ -45,6 +45,11 @@ class MachineMetrics:
         info.set("gateway_configuration_info", (configuration_hash(settings),), 1.0)
         self._merge(info, CONFIGURATION)
 
+    def certificate(self, ends: float, is_refused: bool) -> None:
+        """Set the end of the certificate in force, and whether another one was refused since."""
+        self.own.set("gateway_tls_certificate_expiry_timestamp_seconds", (), ends)
+        self.own.set("gateway_tls_renewal_refused", (), float(is_refused))
+
     def add(self, source: str, counts: bytes) -> None:
         """Add what a process has sent."""
         self._totals.merge(decode_delta(counts), source=source)

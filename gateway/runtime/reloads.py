@@ -96,7 +96,8 @@ class Reloads:
 
     async def _reload(self, *, force: bool) -> None:
         try:
-            configuration = Configuration.read(Path(self.configuration.file), demo=self.configuration.demo)
+            file = Path(self.configuration.file)
+            configuration = await asyncio.to_thread(Configuration.read, file, demo=self.configuration.demo)
             settings = await asyncio.to_thread(configuration.settings)  # the side port is served meanwhile
             _check_secrets(settings, before=self.settings)
         except SettingsError as error:
@@ -155,7 +156,7 @@ def _check_secrets(settings: Settings, *, before: Settings) -> None:
 
 #: Keys that are read only at the start, of tables of which a reload applies others.
 _AT_START: Final = {
-    "server": ("host", "port", "workers", "proxy_protocol"),
+    "server": ("host", "port", "workers", "proxy_protocol", "tls_cert", "tls_key", "tls_client_ca"),
     "server.limits": (
         "header_timeout", "keepalive_timeout", "body_timeout", "body_total_timeout", "min_body_rate", "write_timeout",
         "max_header_bytes", "max_connections", "accept_queue", "spool_dir", "keepalive_comment", "commit_after",

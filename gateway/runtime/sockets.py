@@ -6,6 +6,10 @@ import asyncio
 import errno
 import socket
 
+from gateway.log import gateway_log
+
+Address = tuple[str, int]
+
 BIND_WITHIN = 1.0  # seconds for the workers of a killed supervisor to release the port
 
 
@@ -63,6 +67,13 @@ def _bind(family: int, address: tuple[str, int], *, shared: bool) -> socket.sock
         sock.close()
         raise
     return sock
+
+
+def log_addresses(scheme: str, api: Address, side: Address, console: Address | None) -> None:
+    """Log where the ports are, which a configuration with port 0 does not say."""
+    gateway_log.info("serving on %s://%s:%d/v1, metrics on http://%s:%d/metrics", scheme, *api, *side)
+    if console is not None:
+        gateway_log.info("console and admin API on %s://%s:%d", scheme, *console)
 
 
 async def bind_soon(host: str, port: int, count: int) -> list[socket.socket]:

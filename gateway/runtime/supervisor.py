@@ -16,10 +16,11 @@ import secrets
 import signal
 import socket
 import sys
-import time
 from collections.abc import Coroutine
 from functools import partial
 from pathlib import Path
+
+from msgspec.msgpack import encode
 
 from gateway.accounts.pepper import PepperError, Peppers
 from gateway.config.configuration import Configuration
@@ -27,6 +28,8 @@ from gateway.config.secret import SecretError
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
 from gateway.errors import StoreUnavailable
+from gateway.http_server.tls_pair import TlsPairs, TlsProblem
+from gateway.http_server.tls_watch import TlsWatch
 from gateway.log import configure, gateway_log
 from gateway.runtime.accept_queue import AcceptQueues, warn_of_shorter_queue
 from gateway.runtime.client_limits import side_limits, trusted_proxies
@@ -43,11 +46,11 @@ from gateway.runtime.pid_file import PidFile
 from gateway.runtime.process_manager import Systemd, shutdown_delay
 from gateway.runtime.reloads import Reloads, log_warnings
 from gateway.runtime.side_port import SidePort
-from gateway.runtime.sockets import bind_soon
+from gateway.runtime.sockets import bind_soon, log_addresses
 from gateway.runtime.stopping import drain, serve_on
 from gateway.runtime.store_watch import StoreWatch
-from gateway.runtime.worker import REPORT_EVERY, Briefing, WorkerSpec, new_event_loop
-from gateway.runtime.worker_process import Life, WorkerProcess
+from gateway.runtime.worker import Briefing, WorkerSpec, new_event_loop
+from gateway.runtime.worker_process import Life, WorkerProcess, watch_workers
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import EmbeddedServer, Store, StoreEvent, StoreSetupError
 from gateway.store.address import StoreAddress
@@ -82,6 +85,7 @@ class Supervisor:
         self.recovery: WorkerRecovery | None = None
         self.importer: HelperProcess | None = None
         self.console: HelperProcess | None = None  # None without [console] enabled
+        self.tls = TlsWatch(self.metrics.certificate, self._send_tls)
         self.failure: BaseException | None = None
         self._machine = secrets.token_hex(8)
         self.report = MachineReport(self._machine, self.settings)
@@ -137,6 +141,8 @@ class Supervisor:
 
     async def _start(self) -> None:
         server, metrics = self.settings.server, self.settings.metrics
+        await self.tls.begin(self.settings.tls_files)
+        self._keep(self.tls.run())
         warn_of_shorter_queue(server.limits.accept_queue)
         sockets = await bind_soon(server.host, server.port, server.workers)
         limits = side_limits(self.settings)
@@ -160,7 +166,7 @@ class Supervisor:
         self.workers = [self._worker(number, sock, peppers) for number, sock in enumerate(sockets)]
         for worker in self.workers:
             self._keep(worker.keep_alive())
-        self._keep(self._watch_workers())
+        self._keep(watch_workers(self.workers, AcceptQueues(self.metrics.own)))
         self._start_importer()
         if console is not None:
             self.console = self._helper("console", console)
@@ -170,14 +176,13 @@ class Supervisor:
         self._keep(self.relay.others.run(self.store))
         await self._await_ready()
         host, port = sockets[0].getsockname()[:2]
-        gateway_log.info("serving on http://%s:%d/v1, metrics on http://%s:%d/metrics", host, port, *self.side.address)
-        if console is not None:
-            gateway_log.info("console and admin API on http://%s:%d", *console.getsockname()[:2])
+        at = console.getsockname()[:2] if console is not None else None
+        log_addresses(server.scheme, (host, port), self.side.address, at)
         self.systemd.serves()
         self._keep(send_metrics(self.settings.telemetry, self.measured))
         self._keep(self.systemd.send_watchdog_messages())
         if self.settings.demo:
-            await announce(self.settings, self.store, peppers.current, base_url=f"http://{host}:{port}/v1")
+            await announce(self.settings, self.store, peppers.current, base_url=f"{server.scheme}://{host}:{port}/v1")
 
     async def _open_store(self, guard: StoreGuard) -> Store:
         address: StoreAddress | Path | None = configured_address(self.settings)
@@ -228,7 +233,8 @@ class Supervisor:
 
     def _briefing(self, peppers: Peppers) -> Briefing:
         assert self.watch is not None
-        return Briefing(peppers, self.configuration, self.watch.guard.deployment, self._socket(), self._machine)
+        deployment, machine = self.watch.guard.deployment, self._machine
+        return Briefing(peppers, self.configuration, deployment, self._socket(), machine, self.tls.api)
 
     def _socket(self) -> str:
         """The socket of the embedded store; empty if the store is another one."""
@@ -245,16 +251,17 @@ class Supervisor:
     def _helper(self, name: str, listener: socket.socket | None = None) -> HelperProcess:
         return HelperProcess(
             name,
-            self._helper_briefing,
+            lambda: self._helper_briefing(name),
             on_counts=self.metrics.add,
             on_end=lambda source: self._helper_ended(name, source),
             on_message=self._helper_asks,
             listener=listener,
         )
 
-    def _helper_briefing(self) -> HelperBriefing:
+    def _helper_briefing(self, name: str) -> HelperBriefing:
         assert self.watch is not None
-        return HelperBriefing(self.configuration, self.watch.guard.deployment, self._socket())
+        tls = self.tls.console if name == "console" else None
+        return HelperBriefing(self.configuration, self.watch.guard.deployment, self._socket(), tls)
 
     async def _await_ready(self) -> None:
         try:
@@ -293,6 +300,12 @@ class Supervisor:
         if self.console is not None:
             self.console.send("reload", payload)
 
+    def _send_tls(self, pairs: TlsPairs) -> None:
+        for worker in self.workers:
+            worker.send("tls", encode(pairs.api))
+        if self.console is not None:
+            self.console.send("tls", encode(pairs.console))
+
     def _worker_ended(self, life: Life) -> None:
         self.metrics.forget(life.source)
         if self.recovery is not None:
@@ -310,21 +323,6 @@ class Supervisor:
             self._keep(self.relay.answer(message.payload, self.console.send))
         elif message.name == "drop":
             self.relay.drop(message.payload)
-
-    async def _watch_workers(self) -> None:
-        """Find workers that do not report, and connections that the system dropped.
-
-        A pause of this process is not counted as theirs.
-        """
-        queues = AcceptQueues(self.metrics.own)
-        before = time.monotonic()
-        while True:
-            await asyncio.sleep(REPORT_EVERY)
-            now = time.monotonic()
-            for worker in self.workers:
-                worker.check(min(now - before, 2 * REPORT_EVERY))
-            queues.look(worker.listener for worker in self.workers)
-            before = now
 
     async def measured(self) -> MachineMetrics:
         """The metrics of all workers up to now."""
@@ -385,6 +383,8 @@ def run(settings: Settings, *, config_path: Path | None, demo: bool, accept_empt
             configuration = Configuration.read(config_path, demo=demo)
         with PidFile(settings.data_dir), asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(Supervisor(configuration, accept_empty_store=accept_empty_store).run())
+    except TlsProblem as problem:
+        return _refuse(str(problem))
     except (StartError, SettingsError, StoreSetupError, StoreUnavailable, PepperError, SecretError) as error:
         return _refuse(str(error))
     except OSError as error:

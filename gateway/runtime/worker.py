@@ -30,6 +30,8 @@ from gateway.config.toml_reader import SettingsError
 from gateway.errors import Draining
 from gateway.http_server.client_address import Network
 from gateway.http_server.server import HTTPServer
+from gateway.http_server.tls_pair import TlsPair
+from gateway.http_server.tls_state import TlsState
 from gateway.ledger import Journal
 from gateway.log import gateway_log
 from gateway.metrics import encode_delta
@@ -74,6 +76,7 @@ class Briefing(msgspec.Struct, array_like=True):
     deployment: str = ""  # of the store; empty before the store was reached for the first time
     socket: str = ""  # of the embedded store
     machine: str = ""  # names the supervisor; its workers share the failures of upstreams
+    tls: TlsPair | None = None  # of the port
 
 
 class Worker:
@@ -87,6 +90,7 @@ class Worker:
         self.server: HTTPServer | None = None
         self.guard = StoreGuard()
         self.channel: Channel | None = None
+        self.tls: TlsState | None = None
         self._briefing: asyncio.Future[Briefing | None] = asyncio.get_running_loop().create_future()
         self._built = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()  # started by messages
@@ -106,6 +110,7 @@ class Worker:
             return
         settings = briefing.configuration.settings()
         log.configure(settings.log.level, form=settings.log.form, access=settings.log.access)
+        self.tls = TlsState(briefing.tls) if briefing.tls is not None else None
         self.gateway = await self._build(settings, briefing)
         self._built.set()
         await self._serve(self.gateway, listener)
@@ -152,6 +157,7 @@ class Worker:
             preface_from=preface_from(gateway.settings),
             trusted=lambda: trusted_proxies(gateway.settings),
             on_full=ConnectionReport(gateway.metrics, limits.max_connections, "v1"),
+            tls=self.tls,
         )
         await server.start(listener)
         # These objects live as long as the process, so the collector need not check them again.
@@ -215,6 +221,8 @@ class Worker:
             self._start(self._answer_question(message.payload))
         elif message.name == "deployment":
             self.guard.deployment = message.payload.decode()
+        elif message.name == "tls" and self.tls is not None:
+            self._start(self.tls.use(msgspec.msgpack.decode(message.payload, type=TlsPair)))
         elif message.name == "close after answers" and self.server is not None:
             self.server.close_after_answers()
         elif message.name == "hurry":

@@ -15,17 +15,18 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 import msgspec
 from msgspec import structs
 
 from gateway.log import gateway_log
+from gateway.runtime.accept_queue import AcceptQueues
 from gateway.runtime.ipc import Channel, Message
 from gateway.runtime.questions import Questions
 from gateway.runtime.sockets import bind_again, is_shared
-from gateway.runtime.worker import Briefing, WorkerSpec
+from gateway.runtime.worker import REPORT_EVERY, Briefing, WorkerSpec
 
 MIN_PAUSE, MAX_PAUSE = 0.05, 5.0  # seconds before a dead worker is started again
 STAYED_UP = 10.0  # seconds after which a worker counts as stable
@@ -306,6 +307,21 @@ class WorkerProcess:
                     gateway_log.error("worker %d does not end; killing it", self.spec.number)
                 life.signal(signal.SIGKILL)
             await asyncio.gather(*(life.ended.wait() for life in lives))
+
+
+async def watch_workers(workers: Sequence[WorkerProcess], queues: AcceptQueues) -> None:
+    """Find workers that do not report, and connections that the system dropped, until cancelled.
+
+    A pause of this process is not counted as theirs.
+    """
+    before = time.monotonic()
+    while True:
+        await asyncio.sleep(REPORT_EVERY)
+        now = time.monotonic()
+        for worker in workers:
+            worker.check(min(now - before, 2 * REPORT_EVERY))
+        queues.look(worker.listener for worker in workers)
+        before = now
 
 
 def _ending(code: int) -> str:

@@ -23,6 +23,7 @@ from gateway.database.engine import Database
 from gateway.history import binding
 from gateway.history.reader import archived_charge, read_history, read_newest_lines
 from gateway.history.sql_thread import SqlThread
+from gateway.http_server.tls_state import TlsState
 from gateway.ledger import LedgerLine
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint
 from gateway.ledger.refund import ArchivedCharge
@@ -55,7 +56,9 @@ class AdminServices:
         ask_reload: AskReload | None = None,
         hashes: PasswordHashes | None = None,
         metrics: Metrics | None = None,
+        tls: TlsState | None = None,
     ) -> None:
+        self.tls = tls  # of the port of this process
         self.metrics = metrics or Metrics()  # of this process
         self._turn_to_import = asyncio.Lock()  # outlives a reload, as a running import does
         self.store = self._store_services(settings, store)

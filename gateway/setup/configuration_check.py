@@ -7,7 +7,8 @@ Constructors of providers, files of secrets and the database block: a process wi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -27,6 +28,7 @@ from gateway.database.address import DatabaseAddress, address_of
 from gateway.database.existing import history_database
 from gateway.errors import NotFound, StoreUnavailable
 from gateway.http_client.upstream import Upstream
+from gateway.http_server.tls_pair import CERT, TlsProblem, read_pairs
 from gateway.ledger.import_hints import DATABASE
 from gateway.log import redact
 from gateway.notifications.webhook import unusable_secrets
@@ -65,9 +67,21 @@ class Findings(Struct):
         """Note that the configuration, or `key` in it, is wrong."""
         self.faults.append(SettingsProblem(self.config, dotted(key), redact(message)))
 
+    def place(self, settings: Settings) -> None:
+        """Name the included file in which the key of a fault stands."""
+        if settings.origins is not None and settings.origins.files:
+            of = {dotted(key): file for key, file in settings.origins.places.items()}
+            self.faults = [structs.replace(fault, file=_file_of(fault, of)) for fault in self.faults]
+
     def hide(self, texts: Sequence[str]) -> None:
         """Remove secrets, which an exception of a plugin may quote."""
         self.faults = [structs.replace(fault, message=hide(fault.message, texts)) for fault in self.faults]
+
+
+def _file_of(fault: SettingsProblem, files: Mapping[str, str]) -> str:
+    """The file of the longest of these keys that the fault's begins with."""
+    found = [key for key in files if fault.key == key or fault.key.startswith((f"{key}.", f"{key}["))]
+    return files[max(found, key=len)] if found else fault.file
 
 
 async def check_configuration(file: Path | None, options: CheckOptions) -> Findings:
@@ -87,6 +101,7 @@ async def check_settings(settings: Settings, options: CheckOptions, *, config: s
     findings = Findings(config, models=len(settings.models), providers=len(settings.providers))
     findings.groups = len(settings.groups)
     await _check(settings, findings, options)
+    findings.place(settings)
     findings.ok = not findings.faults
     return findings
 
@@ -101,6 +116,7 @@ async def _check(settings: Settings, findings: Findings, options: CheckOptions) 
     await _check_plugins(settings, findings, offline=options.offline)
     if options.offline:
         return
+    _check_certificate(settings, findings)
     _check_secret(settings.mail_password, findings, "mail", "password")
     for name in settings.oidc:
         _check_secret(settings.oidc_secret(name), findings, "oidc", name, "client_secret")
@@ -115,6 +131,21 @@ async def _check(settings: Settings, findings: Findings, options: CheckOptions) 
         # The check's edge: whatever a store can do wrong is a finding, beside the others.
         findings.add(explained(error), "store", "url" if settings.store.url else "data_dir")
     findings.hide(secret_texts(settings))
+
+
+def _check_certificate(settings: Settings, findings: Findings) -> None:
+    files, now = settings.tls_files, time.time()
+    if files is None:
+        return
+    try:
+        pairs = read_pairs(files)
+    except TlsProblem as error:
+        findings.add(error.message, *error.key.split("."))
+        return
+    if problem := pairs.problem(files, now):
+        findings.add(problem, *CERT.split("."))
+    elif warning := pairs.warning(files, now):
+        findings.warnings.append(f"{CERT}: {warning}")
 
 
 async def _check_plugins(settings: Settings, findings: Findings, *, offline: bool) -> None:

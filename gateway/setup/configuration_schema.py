@@ -13,9 +13,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 from msgspec import NODEFAULT, Struct, structs
 
+from gateway.config.includes import INCLUDE
 from gateway.config.secret import Secret
 from gateway.config.settings import SECTIONS, ProviderSettings, Settings
 from gateway.config.toml_reader import FromTables, FromToml, fields_of
+from gateway.config.variables import VARIABLE, takes_variable
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 REFERENCE = {"type": "string", "pattern": "^(env|file):."}
@@ -27,6 +29,7 @@ def configuration_schema(providers: Mapping[str, type[Struct]]) -> Schema:
     """The schema; `providers`: the options of each plugin's provider, by the name of the provider."""
     made = _Maker()
     sections = {name: made.of(field.type) for name, field in fields_of(Settings).items() if name in SECTIONS}
+    sections[INCLUDE] = {"type": "array", "items": {"type": "string", "minLength": 1}}
     sections["providers"] = {"type": "object", "additionalProperties": made.provider(providers)}
     return {
         "$schema": DIALECT,
@@ -36,6 +39,14 @@ def configuration_schema(providers: Mapping[str, type[Struct]]) -> Schema:
         "additionalProperties": False,
         "$defs": dict(sorted(made.tables.items())),
     }
+
+
+def _or_variable(schema: Schema) -> Schema:
+    """The schema of a value that `env:NAME` may stand for."""
+    if schema == {"type": "string"}:
+        return schema
+    choices = schema["anyOf"] if schema.keys() == {"anyOf"} else [schema]
+    return {"anyOf": [*choices, dict(VARIABLE)]}
 
 
 class _Maker:
@@ -48,7 +59,12 @@ class _Maker:
         """The schema of a type, as `TomlReader.value` reads it."""
         if get_origin(kind) in (types.UnionType, Union):
             parts = [part for part in get_args(kind) if part is not types.NoneType]
-            return self.of(parts[0]) if len(parts) == 1 else {"anyOf": [self.of(part) for part in parts]}
+            return self.of(parts[0]) if len(parts) == 1 else _or_variable({"anyOf": [*map(self._of_value, parts)]})
+        schema = self._of_value(kind)
+        return _or_variable(schema) if takes_variable(kind) else schema
+
+    def _of_value(self, kind: Any) -> Schema:
+        """The schema of what stands in the file itself."""
         for mark in getattr(kind, "__metadata__", ()):
             if isinstance(mark, FromToml):
                 return dict(mark.schema)

@@ -25,6 +25,7 @@ from gateway.setup.toml_text import Section, write_sections
 NAMED = ("oidc", "providers", "models", "groups")  # sections with a table for each name
 NANO_FIELDS = frozenset({"balance_low", "signup_credit", "max_session_cost"})
 SHOWN_OPTIONS = frozenset({"preset", "base_url"})  # also where literal secrets are permitted
+NO_CREDENTIALS = frozenset({"tls_key", "max_tokens_field"})  # by their names they could be
 _CREDENTIAL = re.compile(r"key|secret|token|password|passphrase|authorization|cookie|credential", re.IGNORECASE)
 _REFERENCE = ("env:", "file:")
 
@@ -116,4 +117,4 @@ def _options(value: Any, *, literals: bool, name: str = "") -> Any:
 def _text(text: str, name: str) -> str:
     if text.startswith(_REFERENCE) or not text:
         return text
-    return HIDDEN if _CREDENTIAL.search(name) else redact(text)
+    return HIDDEN if _CREDENTIAL.search(name) and name not in NO_CREDENTIALS else redact(text)

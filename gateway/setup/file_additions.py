@@ -9,9 +9,10 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from gateway.config.loader import parse
+from gateway.config.includes import read_parts
+from gateway.config.loader import parse_files
 from gateway.config.settings import Settings
-from gateway.config.toml_reader import SettingsError, parse_toml, read_file
+from gateway.config.toml_reader import SettingsError, read_file
 from gateway.setup.configuration_check import CheckOptions, check_settings
 from gateway.setup.first_configuration import provider_text
 from gateway.setup.found_providers import FoundProvider
@@ -84,4 +85,4 @@ def _faults(settings: Settings) -> list[str]:
 
 
 def _parsed(raw: bytes, settings: Settings) -> Settings:
-    return parse(parse_toml(raw, file=settings.file), file=settings.file, demo=settings.demo)
+    return parse_files(settings.file, raw, read_parts(Path(settings.file), raw), demo=settings.demo)

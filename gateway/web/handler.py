@@ -33,6 +33,9 @@ PRIVATE: Mapping[str, str] = {
     "X-Frame-Options": "DENY",
 }
 
+#: For 30 days browsers do not use plain HTTP for the host. They ignore it where the certificate is not trusted.
+HTTPS_ONLY = "max-age=2592000"
+
 
 class LoggedRequest(Struct, frozen=True, kw_only=True):
     """What the access line says of a request: its path without what the log must not keep, and who asked."""
@@ -65,6 +68,8 @@ class WebHandler(RequestHandler):
         self.set_header("x-request-id", self.request_id)
         for name, value in (*PRIVATE.items(), *self.own_headers.items()):
             self.set_header(name, value)
+        if self.request.protocol == "https":
+            self.set_header("Strict-Transport-Security", HTTPS_ONLY)
 
     def compute_etag(self) -> None:
         """None: answers are not to be cached."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ from msgspec import Struct
 from gateway import Chat, Provider, Secret, hookimpl
 from gateway.plugins import loader
 from gateway.plugins.loader import PluginReport
+from tests.certificate_files import CertificateFiles
 
 from .conftest import Terminal
 
@@ -133,3 +135,23 @@ def test_texts_of_exceptions_are_shown_without_secrets(terminal: Terminal) -> No
         for secret in (CANARY, "hunter2", "hunter3"):
             assert secret not in output, words
     assert "cannot use" in faults_of(terminal)["providers.loud"]
+
+
+@pytest.mark.holds("operations/tls.md#set-it-up-1")
+def test_certificate_that_cannot_serve_is_a_fault(terminal: Terminal, tmp_path: Path) -> None:
+    files, day = CertificateFiles(tmp_path / "tls"), timedelta(days=1)
+    write(terminal, f'[server]\ntls_cert = "{files.cert}"\ntls_key = "{files.key}"\n')
+    assert faults_of(terminal) == {}
+    assert json.loads(terminal.run("check", "--json").stdout)["warnings"] == []
+    files.issue(not_after=datetime.now(UTC) + 3 * day)
+    [warning] = json.loads(terminal.run("check", "--json").stdout)["warnings"]
+    assert warning.startswith(f"server.tls_cert: the certificate in {files.cert} expires on ")
+    files.key.chmod(0o644)
+    assert f"server.tls_key: other users can read or change {files.key}" in terminal.run("check", "--json").stdout
+    files.issue(not_before=datetime.now(UTC) - 3 * day, not_after=datetime.now(UTC) - day)
+    assert faults_of(terminal)["server.tls_cert"].startswith(f"the certificate in {files.cert} expired on ")
+    files.key.write_text("no key")
+    assert faults_of(terminal)["server.tls_key"] == f"{files.key} has no private key in PEM form, or an unfinished one"
+    files.cert.unlink()
+    assert faults_of(terminal)["server.tls_cert"] == f"{files.cert} cannot be read: No such file or directory"
+    assert faults_of(terminal, "--offline") == {}

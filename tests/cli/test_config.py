@@ -16,11 +16,12 @@ from typing import Any, cast
 
 import pytest
 from jsonschema import Draft202012Validator
-from msgspec import structs
+from msgspec import Struct, structs
 
 from gateway.config.loader import DEMO, load, parse
-from gateway.config.settings import Settings
-from gateway.config.toml_reader import SettingsError
+from gateway.config.settings import SECTIONS, Settings
+from gateway.config.toml_reader import SettingsError, fields_of
+from gateway.config.variables import takes_variable
 from gateway.runtime.console_requests import LocalRequests
 from gateway.runtime.local_socket import LocalServer
 from gateway.services.services import AdminServices
@@ -28,6 +29,7 @@ from gateway.services.services import AdminServices
 from .conftest import Terminal
 
 ROOT = Path(__file__).parents[2]
+CANARY = "config-canary-31bc"
 FURTHER = """
 [server]
 port = 8090
@@ -223,5 +225,69 @@ def test_schema_knows_the_keys_of_every_section_and_their_defaults(schema: Draft
     assert document["$defs"]["Server"]["properties"]["drain_timeout"]["default"] == 30.0
     assert set(document["properties"]) == {
         "server", "metrics", "store", "database", "console", "oidc", "mail", "notify", "providers", "models", "groups",
-        "plugins", "log",
+        "plugins", "log", "include",
     }  # fmt: skip
+
+
+def leaves(kind: type[Struct], key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """The fields of a section and of the sections in it, with their types."""
+    for name, field in fields_of(kind).items():
+        of_field = field.type
+        if isinstance(of_field, type) and issubclass(of_field, Struct):
+            yield from leaves(of_field, (*key, name))
+        else:
+            yield (*key, name), of_field
+
+
+def test_schema_takes_a_variable_for_each_value_that_the_gateway_takes_it_for(schema: Draft202012Validator) -> None:
+    number = 0
+    for section, field in fields_of(Settings).items():
+        if section in SECTIONS and isinstance(field.type, type) and issubclass(field.type, Struct):
+            for path, kind in leaves(field.type):
+                document: Any = "env:NAME"
+                for name in reversed((section, *path)):
+                    document = {name: document}
+                number += takes_variable(kind)
+                assert schema.is_valid(document) or not takes_variable(kind), path
+    assert number > 80
+    model = {"provider": "env:P", "free": "env:F", "groups": ["env:G"], "price": {"input": "env:I"}}
+    assert schema.is_valid({"models": {"m": model}})
+    assert schema.is_valid({"providers": {"p": {"plugin": "fake", "fetch_media": "env:F"}}})
+    assert not schema.is_valid({"server": {"port": "env:1X"}})
+    assert not schema.is_valid({"server": {"limits": "env:LIMITS"}})
+
+
+# Several files, and values from the environment -----------------------------------------------------------------------
+
+
+def test_values_of_all_files_and_of_the_environment_are_shown_and_compared(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = terminal.config.parent / "conf.d"
+    folder.mkdir()
+    text = terminal.config.read_text()
+    terminal.config.write_text('include = ["conf.d/*.toml"]\n' + text)
+    part = folder / "10.toml"
+    part.write_text(
+        '[groups.extra]\nrpm = "env:EXTRA_RPM"\n[mail]\nuser = "env:MAIL_USER"\npassword = "env:MAIL_PASSWORD"\n'
+    )
+    for name, value in (("EXTRA_RPM", "7"), ("MAIL_USER", "postmaster"), ("MAIL_PASSWORD", CANARY)):
+        monkeypatch.setenv(name, value)
+    shown = terminal.json("config", "show")
+    assert shown["groups"]["extra"]["rpm"] == 7
+    assert shown["mail"]["user"] == "postmaster"
+    assert shown["mail"]["password"] == "env:MAIL_PASSWORD"
+    assert CANARY not in terminal.ok("config", "show")
+    with running(load(terminal.config)):
+        assert terminal.ok("config", "diff") == ""
+        part.write_text(part.read_text().replace('"env:EXTRA_RPM"', "8"))
+        changed = [line for line in terminal.run("config", "diff").stdout.splitlines() if line.startswith(("-r", "+r"))]
+        assert changed[-2:] == ["-rpm = 7", "+rpm = 8"]
+    part.write_text("[groups.extra]\nrmp = 1\n")
+    assert f"{part}: groups.extra.rmp: unknown key" in terminal.refused("config", "show")
+    assert f"{part}: groups.extra.rmp: unknown key" in terminal.run("check").stderr
+
+
+def test_names_of_files_and_fields_are_shown(terminal: Terminal) -> None:
+    terminal.config.write_text(terminal.config.read_text() + '[server]\ntls_cert = "a.crt"\ntls_key = "a.key"\n')
+    assert terminal.json("config", "show")["server"]["tls_key"] == "a.key"

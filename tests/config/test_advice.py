@@ -31,7 +31,8 @@ def test_side_port_that_others_reach_is_named(host: str) -> None:
 
 def test_console_that_others_reach_is_named_unless_it_is_off() -> None:
     (warning,) = warnings_of('[console]\nhost = "0.0.0.0"\n')
-    assert warning.startswith("console.host: the console has no TLS of its own")
+    assert warning.startswith("console.host: server.tls_cert is not set")
+    assert warnings_of('[server]\ntls_cert = "a"\ntls_key = "b"\n[console]\nhost = "0.0.0.0"\n') == ()
     assert warnings_of('[console]\nhost = "0.0.0.0"\nenabled = false\n') == ()
 
 

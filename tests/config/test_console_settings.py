@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.config.loader import parse
 from gateway.config.secret_references import secret_texts, unreadable
+from gateway.config.tls_files import TlsFiles
 from gateway.config.toml_reader import SettingsError
+from gateway.console.snippets import api_url
 
 CORP = {"issuer": "https://login.example.com", "client_id": "gateway", "client_secret": "env:OIDC_SECRET"}
+TLS = {"tls_cert": "tls.crt", "tls_key": "tls.key"}
 
 
 @pytest.mark.parametrize(
@@ -73,12 +77,39 @@ def test_reload_refuses_a_client_secret_that_cannot_be_read(monkeypatch: pytest.
 
 
 def test_links_begin_with_the_public_address() -> None:
-    assert parse({}).console.base_url == "http://127.0.0.1:8081"
-    own = parse({"console": {"host": "::1", "port": 8443, "root_path": "/gw"}})
-    assert own.console.base_url == "http://[::1]:8443/gw"
-    assert (
-        parse({"console": {"public_url": "https://gw.example.com/ai/"}}).console.base_url == "https://gw.example.com/ai"
+    assert parse({}).console_url == "http://127.0.0.1:8081"
+    own = {"console": {"host": "::1", "port": 8443, "root_path": "/gw"}}
+    assert parse(own).console_url == "http://[::1]:8443/gw"
+    assert parse({**own, "server": TLS}).console_url == "https://[::1]:8443/gw"
+    assert parse({"console": {"public_url": "https://gw.example.com/ai/"}}).console_url == "https://gw.example.com/ai"
+
+
+def test_address_of_the_api_follows_tls() -> None:
+    assert api_url(parse({}), "gw.test") == "http://127.0.0.1:8080/v1"
+    assert api_url(parse({"server": {**TLS, "host": "0.0.0.0"}}), "gw.test") == "https://gw.test:8080/v1"
+
+
+@pytest.mark.parametrize(
+    ("tables", "fault"),
+    [
+        ({"server": {"tls_cert": "a"}}, "server.tls_key: missing: tls_cert needs it"),
+        ({"server": {"tls_key": "a"}}, "server.tls_cert: missing: tls_key needs it"),
+        ({"server": {"tls_client_ca": "a"}}, "server.tls_cert: missing: tls_client_ca needs it"),
+        ({"console": {"tls_client_ca": "a"}}, "server.tls_cert: missing: tls_client_ca of [console] needs it"),
+    ],
+)
+def test_files_of_tls_go_together(tables: dict[str, Any], fault: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        parse(tables)
+    assert fault in str(caught.value)
+
+
+def test_files_of_tls_start_at_the_folder_of_the_configuration() -> None:
+    settings = parse({"server": {**TLS, "tls_client_ca": "/ca.pem"}}, file="/etc/gateway/gateway.toml")
+    assert settings.tls_files == TlsFiles(
+        Path("/etc/gateway/tls.crt"), Path("/etc/gateway/tls.key"), Path("/ca.pem"), None
     )
+    assert parse({}).tls_files is None
 
 
 def test_password_of_the_mail_server_is_a_reference() -> None:

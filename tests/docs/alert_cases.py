@@ -159,6 +159,18 @@ CASES = (
         quiet={_of(1, "gateway_data_dir_free_bytes"): "6x40", _of(1, "gateway_data_dir_size_bytes"): "100x40"},
         labels={"instance": "m1"},
     ),
+    AlertCase(
+        alert="GatewayCertificateExpires",
+        fires={_of(1, "gateway_tls_certificate_expiry_timestamp_seconds"): "604800x40"},
+        quiet={_of(1, "gateway_tls_certificate_expiry_timestamp_seconds"): "608400x40"},
+        labels={"instance": "m1"},
+    ),
+    AlertCase(
+        alert="GatewayCertificateRefused",
+        fires={_of(1, "gateway_tls_renewal_refused"): "1x40", _of(2, "gateway_tls_renewal_refused"): "0x40"},
+        quiet={_of(1, "gateway_tls_renewal_refused"): "0x40"},
+        labels={"instance": "m1"},
+    ),
     AlertCase(  # the first restart of a store, which a counter that begins with it would hide
         alert="GatewayProcessesRestart",
         fires={_of(1, "gateway_store_restarts_total"): "0x20 1x20", _of(1, "gateway_worker_restarts_total"): "0x40"},

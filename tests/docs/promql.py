@@ -9,7 +9,7 @@ from msgspec import Struct
 
 UP = "up"  # written by Prometheus for each target of a job
 FUNCTIONS = frozenset(
-    {"rate", "increase", "sum", "max", "min", "avg", "count", "absent", "histogram_quantile", "vector"}
+    {"rate", "increase", "sum", "max", "min", "avg", "count", "absent", "histogram_quantile", "time", "vector"}
 )
 WORDS = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right", "or", "and", "unless", "bool"})
 TOKEN = re.compile(

@@ -38,6 +38,7 @@ WITHOUT_CLAIMS: dict[str, set[str]] = {
     "docs/operations/redis.md": {"The store"},
     "docs/operations/start.md": {"Start, stop and reload"},
     "docs/operations/telemetry.md": {"Traces and metrics by OTLP"},
+    "docs/operations/tls.md": {"TLS"},
     "docs/operations/upgrade.md": {"Upgrade", "Rolling restart", "systemd", "nginx", "HAProxy", "An orchestrator"},
     "docs/prices.md": set(),
     "docs/scaling.md": {"Growth of an installation", "Before and after", "Not included"},

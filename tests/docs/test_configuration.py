@@ -136,7 +136,9 @@ def test_configuration_file_is_valid_with_every_line_uncommented() -> None:
     assert settings.models["house-small"].free
 
 
-def test_toml_blocks_of_the_page_are_valid() -> None:
+def test_toml_blocks_of_the_page_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable, text in re.findall(r'"env:(\w+)" +# (.+)', DOC):
+        monkeypatch.setenv(variable, text)
     blocks = re.findall(r"```toml\n(.*?)```", DOC, re.DOTALL)
     assert blocks
     for block in blocks:

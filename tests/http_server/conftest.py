@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -15,8 +16,10 @@ from tornado.httputil import HTTPHeaders
 from tornado.ioloop import IOLoop
 from tornado.web import Application, RequestHandler
 
+from gateway.http_server.client_address import Network
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
+from gateway.http_server.tls_state import TlsState
 from tests.polling import until
 
 
@@ -85,9 +88,9 @@ class Served:
         self.server, self.address = server, address
 
     @asynccontextmanager
-    async def client(self, source: str = "127.0.0.1") -> AsyncIterator[Client]:
+    async def client(self, source: str = "127.0.0.1", *, tls: ssl.SSLContext | None = None) -> AsyncIterator[Client]:
         """A connection from an address of the loopback."""
-        reader, writer = await asyncio.open_connection(*self.address, local_addr=(source, 0))
+        reader, writer = await asyncio.open_connection(*self.address, local_addr=(source, 0), ssl=tls)
         try:
             yield Client(reader, writer)
         finally:
@@ -116,10 +119,18 @@ def serve(io_loop: IOLoop) -> Iterator[Serve]:
     servers: list[HTTPServer] = []
 
     async def start(
-        handler: type[RequestHandler] | Any, *, on_full: Any = None, trusted: Any = tuple, **limits: Any
+        handler: type[RequestHandler] | Any,
+        *,
+        on_full: Any = None,
+        trusted: Any = tuple,
+        tls: TlsState | None = None,
+        preface_from: tuple[Network, ...] = (),
+        **limits: Any,
     ) -> Served:
         app = Application([("/.*", handler)], log_function=lambda _: None) if isinstance(handler, type) else handler
-        server = HTTPServer(app, ServerLimits(**limits), on_full=on_full, trusted=trusted)
+        server = HTTPServer(
+            app, ServerLimits(**limits), on_full=on_full, trusted=trusted, tls=tls, preface_from=preface_from
+        )
         sock = socket.socket()
         sock.bind(("127.0.0.1", 0))
         await server.start(sock)

@@ -223,10 +223,10 @@ async def proxied(
             host=host,
             ports=(ports.calls, ports.side),
             console_port=ports.console,
-            console_more=console,
+            console=console,
             store=store,
             shutdown_delay=shutdown_delay,
-            server_more='trusted_proxies = ["127.0.0.1"]',
+            server='trusted_proxies = ["127.0.0.1"]',
         )
         for number, host in enumerate(HOSTS)
     ]

@@ -114,7 +114,7 @@ port = {side_port}
 enabled = {console}
 host = "{host}"
 port = {console_port}
-{console_more}
+{more_of_console}
 
 [store]
 url = "{store}"
@@ -144,8 +144,8 @@ class Served(RunningGateway):
         store: str = "",
         console_port: int = 0,  # of the console and the admin API; 0: none
         host: str = "127.0.0.1",
-        server_more: str = "",  # further lines of [server]
-        console_more: str = "",
+        server: str = "",  # further lines of [server]
+        console: str = "",  # further lines of [console]
     ) -> None:
         super().__init__(folder, *ports)
         self.base_url = self.base_url.replace("127.0.0.1", host)
@@ -153,18 +153,17 @@ class Served(RunningGateway):
         self.port, self.side_port = ports
         self.data_dir = folder / "data"
         self.environment = unmanaged_environment()
-        more = [f"shutdown_delay = {shutdown_delay}"] if shutdown_delay else []
         self._head = HEAD.format(
             host=host,
             port=ports[0],
             side_port=ports[1],
             workers=workers,
             drain_timeout=drain_timeout,
-            more="\n".join([*more, server_more]),
+            more=(f"shutdown_delay = {shutdown_delay}\n" if shutdown_delay else "") + server,
             store=store,
             console=str(bool(console_port)).lower(),
             console_port=console_port,
-            console_more=console_more,
+            more_of_console=console,
             data_dir=self.data_dir,
         )
         self.configure(models)

@@ -55,6 +55,26 @@ class File:
         return self.reloads.configuration.fingerprint
 
 
+async def test_reload_reads_included_files_and_refuses_them_by_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = File(tmp_path / "gateway.toml")
+    file.path.write_text('include = ["conf.d/*.toml"]\n' + file.path.read_text())
+    (tmp_path / "conf.d").mkdir()
+    file.begin()
+    part = tmp_path / "conf.d" / "b.toml"
+    part.write_text('[models.b]\nprovider = "fake"\nfree = true\n')
+    await file.reloads.run(force=False)
+    assert file.sent == ["a", "b"]
+    part.write_text('[models.a]\nprovider = "fake"\nfree = true\n')
+    await file.reloads.run(force=False)
+    assert f"{part}: models.a: stands in {file.path} too" in caplog.text
+    part.write_text("[models.b]\nfree = 1\n")
+    await file.reloads.run(force=False)
+    assert f"{part}: models.b.free: expected bool, got int" in caplog.text
+    assert file.sent == ["a", "b"]
+
+
 async def test_refusal_of_a_configuration_that_was_replaced_changes_nothing(tmp_path: Path) -> None:
     file = File(tmp_path / "gateway.toml")
     file.begin()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway.config.loader import load, parse
+from gateway.config.loader import load, parse_files
 from gateway.setup import file_additions
 from gateway.setup.configuration_check import CheckOptions, Findings, check_in_thread
 from gateway.setup.file_additions import Additions, additions
@@ -137,14 +137,22 @@ async def test_file_that_has_not_changed_is_parsed_once(
     file.write_text(text)
     parsed: list[Any] = []
 
-    def noted(document: Any, **rest: Any) -> Any:
-        parsed.append(document)
-        return parse(document, **rest)
+    def noted(file: str, raw: bytes, parts: Any, **rest: Any) -> Any:
+        parsed.append(raw)
+        return parse_files(file, raw, parts, **rest)
 
-    monkeypatch.setattr(file_additions, "parse", noted)
+    monkeypatch.setattr(file_additions, "parse_files", noted)
     offer = await asyncio.to_thread(additions, await found() if is_new else [], load(file))
     assert len(offer.offers) == (2 if is_new else 0)
     assert len(parsed) == 1
+
+
+async def test_provider_in_an_included_file_is_not_new(file: Path) -> None:
+    part = file.parent / "conf.d" / "mine.toml"
+    part.parent.mkdir()
+    part.write_text('[providers.mine]\nplugin = "openai"\ncredentials = [{ api_key = "env:OPENAI_API_KEY" }]\n')
+    offer = await offered(file, 'include = ["conf.d/*.toml"]\n')
+    assert ([one.name for one in offer.offers], offer.faults) == (["ollama"], [])
 
 
 async def test_file_on_the_disk_counts_and_not_the_settings_in_use(file: Path) -> None:

@@ -18,6 +18,7 @@ from gateway.console.route import PageRoute
 from gateway.console.snippets import api_url
 from gateway.console.visit import Visit
 from gateway.errors import InvalidValue, NotFound
+from gateway.http_server.tls_pair import own_context
 from gateway.reports.call_details import CallDetails, CallReader
 
 PATH = "/accounts/{account}/playground"
@@ -67,7 +68,9 @@ async def run(visit: Visit, account: str) -> Reply:
     except msgspec.MsgspecError as error:
         raise InvalidValue(f"This is no call: {error}", param="run") from None
     key = await (await visit.people()).playground_keys.text(visit.actor, account)
-    return Stream(run_lines(_own_url(visit.settings), key, wanted))
+    tls = visit.services.tls
+    own = await asyncio.to_thread(own_context, tls.pair) if tls is not None else None
+    return Stream(run_lines(_own_url(visit.settings), key, wanted, tls=own))
 
 
 async def cost(visit: Visit, account: str, request_id: str) -> Reply:
@@ -106,7 +109,7 @@ def _own_url(settings: Settings) -> str:
     with suppress(ValueError):  # of a name
         if (address := ip_address(host)).is_unspecified:
             host = "127.0.0.1" if address.version == 4 else "::1"
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.server.port}/v1"
+    return f"{settings.server.scheme}://{f'[{host}]' if ':' in host else host}:{settings.server.port}/v1"
 
 
 ROUTES = (

@@ -38,7 +38,7 @@ class Providers:
     def use(self, settings: Settings) -> None:
         """Take over reloaded settings."""
         before, self._settings = self._settings, settings
-        same_place = before.console.base_url == settings.console.base_url
+        same_place = before.console_url == settings.console_url
         kept = {name for name in self._made if same_place and before.oidc.get(name) == settings.oidc.get(name)}
         self._made = {name: provider for name, provider in self._made.items() if name in kept}
 
@@ -59,7 +59,7 @@ class Providers:
 
             self._client = self._client or Upstream(keepalive=0.0)
             settings = self._settings
-            redirect_uri = settings.console.base_url + callback_path(name)
+            redirect_uri = settings.console_url + callback_path(name)
             self._made[name] = Provider(
                 name, settings.oidc[name], settings.oidc_secret(name), redirect_uri, Fetch(self._client)
             )
