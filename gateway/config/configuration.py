@@ -10,9 +10,10 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.config.loader import demo_settings, parse
+from gateway.config.public_prices import table_names
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import parse_toml, read_file
 
@@ -24,11 +25,16 @@ class Configuration(Struct, frozen=True):
     raw: bytes
     demo: bool
     demo_folder: str = ""  # where the demo's store is when there is no file
+    newest: str = ""  # the newest table of public prices; empty: the newest that is there
 
     @classmethod
     def read(cls, path: Path, *, demo: bool = False) -> Configuration:
         """What `path` holds now; SettingsError when it cannot be read."""
         return cls(str(path), read_file(path), demo)
+
+    def with_tables_of(self, settings: Settings) -> Configuration:
+        """The same, which is read with the public prices of these settings for good."""
+        return structs.replace(self, newest=settings.tables.newest)
 
     @classmethod
     def of_demo(cls, data_dir: Path) -> Configuration:
@@ -37,11 +43,16 @@ class Configuration(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> bytes:
-        """32 bytes that no other content of the file has."""
-        return sha256(self.raw).digest()
+        """32 bytes that no other content of the file has, nor the same with another table of public prices."""
+        return sha256(self.raw + self._table).digest()
+
+    @property
+    def _table(self) -> bytes:
+        """The newest table, if it is not one of the program: the log names a file by what `sha256sum` prints."""
+        return b"" if not self.newest or self.newest in table_names() else f"\n{self.newest}".encode()
 
     def settings(self) -> Settings:
         """The settings it describes; SettingsError with every problem found."""
         if not self.file:
             return demo_settings(self.demo_folder)
-        return parse(parse_toml(self.raw, file=self.file), file=self.file, demo=self.demo)
+        return parse(parse_toml(self.raw, file=self.file), file=self.file, demo=self.demo, newest=self.newest)

@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.config.public_tables import PublicTables
 from gateway.config.secret import Secret
 
 S = TypeVar("S", bound=Struct)
@@ -141,10 +142,13 @@ def parse_toml(raw: bytes, *, file: str) -> dict[str, Any]:
 class TomlReader:
     """Reads one document; `problems` grows as it goes."""
 
-    def __init__(self, file: str, *, folder: Path | None = None, literals: bool = False) -> None:
+    def __init__(
+        self, file: str, *, folder: Path | None = None, literals: bool = False, tables: PublicTables | None = None
+    ) -> None:
         self.file = file
         self.folder = folder  # where relative `file:` secrets are found from
         self.literals = literals  # secrets may stand in the file as they are
+        self.tables = tables or PublicTables()  # of public prices
         self.problems: list[SettingsProblem] = []
 
     def problem(self, key: Key, message: str) -> None:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import NODEFAULT, Struct, structs
 
 from gateway.config.secret import Secret
-from gateway.config.settings import SECTIONS, ProviderSettings, Settings
+from gateway.config.settings import SECTIONS, ModelPattern, ProviderSettings, Settings
 from gateway.config.toml_reader import FromTables, FromToml, fields_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -27,6 +27,7 @@ def configuration_schema(providers: Mapping[str, type[Struct]]) -> Schema:
     """The schema; `providers`: the options of each plugin's provider, by the name of the provider."""
     made = _Maker()
     sections = {name: made.of(field.type) for name, field in fields_of(Settings).items() if name in SECTIONS}
+    sections["models"]["patternProperties"] = {r"\*": made.of(ModelPattern)}
     sections["providers"] = {"type": "object", "additionalProperties": made.provider(providers)}
     return {
         "$schema": DIALECT,

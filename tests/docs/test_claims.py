@@ -30,6 +30,7 @@ WITHOUT_CLAIMS: dict[str, set[str]] = {
     "docs/operations/history.md": set(),
     "docs/operations/log.md": {"The log"},
     "docs/operations/machines.md": set(),
+    "docs/operations/models.md": {"Models that providers list", "Why a model is not served"},
     "docs/operations/network.md": {"Proxies, bodies and connections"},
     "docs/operations/processes.md": set(),
     "docs/operations/redis.md": {"The store"},
