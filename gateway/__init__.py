@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from gateway.http_client.upstream import Upstream as Upstream
     from gateway.plugins.chunk_accumulator import fold_chat as fold_chat
     from gateway.plugins.hookspecs import hookimpl as hookimpl
+    from gateway.plugins.model_list import ListedModel as ListedModel
+    from gateway.plugins.model_list import ListLimits as ListLimits
+    from gateway.plugins.model_list import ModelList as ModelList
+    from gateway.plugins.model_list import openrouter_price as openrouter_price
     from gateway.plugins.provider import Chat as Chat
     from gateway.plugins.provider import Embeddings as Embeddings
     from gateway.plugins.provider import Images as Images
@@ -125,6 +129,7 @@ _HOME = {
         "http_client.upstream": ("Answer", "Upstream"),
         "plugins.chunk_accumulator": ("fold_chat",),
         "plugins.hookspecs": ("hookimpl",),
+        "plugins.model_list": ("ListLimits", "ListedModel", "ModelList", "openrouter_price"),
         "plugins.provider": ("Chat", "Embeddings", "Images", "Provider", "Speech", "Target", "Transcription"),
         "plugins.text_fast_path": ("LanedStream", "TextLane"),
         "plugins.upstream_errors": ("error_body", "error_of_document", "raise_for_status"),

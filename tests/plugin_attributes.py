@@ -52,6 +52,7 @@ GROUPS = (
         "The provider",
         ("Provider", "Target", "Timeouts", "Secret", "Chat", "Embeddings", "Images", "Speech", "Transcription"),
     ),
+    ("Lists of models", ("ModelList", "ListLimits", "ListedModel")),
     ("The HTTP client", ("Upstream", "Answer", "Multipart", "Event", "EventParser", "LanedStream", "TextLane")),
     ("Chat: the request", ("ChatRequest",)),
     ("Chat: the answer", ("ChatChunk", "ChatCompletion", "CompletionUsage")),

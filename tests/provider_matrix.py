@@ -8,6 +8,7 @@ from typing import Any
 
 from gateway.config.settings import PluginSettings
 from gateway.plugins.loader import load_plugins
+from gateway.plugins.model_list import ModelList
 from gateway.plugins.provider import CAPABILITIES, Provider, capabilities_of
 from gateway.routing.request_adaptation import HONOURED, NAMED_HINTS
 from gateway.schemas.chat_request import ChatRequest
@@ -40,6 +41,8 @@ meaning of the answer and is refused with 400 `unsupported_parameter`; a *sampli
 targets, only those that can honour the request are tried. A model's `unsupported_params` drops sampling fields that its
 provider supports but the model does not. Some values are refused in addition to this table, such as an image URL if the
 dialect does not accept one.
+
+*Lists models*: the provider can be asked for the models of its server, with `discover = true`.
 """
 
 
@@ -53,7 +56,7 @@ def built_in_providers() -> dict[str, type[Provider]]:
 def page() -> str:
     """The whole page."""
     providers = built_in_providers()
-    parts = [HEAD, "## Capabilities\n", _table(["provider", *CAPABILITIES], _capabilities(providers))]
+    parts = [HEAD, "## Capabilities\n", _table(["provider", *CAPABILITIES, "lists models"], _capabilities(providers))]
     for capability in CAPABILITIES:
         able = {name: kind for name, kind in providers.items() if capability in capabilities_of(kind)}
         rows = list(_fields(capability, able))
@@ -65,7 +68,8 @@ def page() -> str:
 def _capabilities(providers: Mapping[str, type[Provider]]) -> Iterable[list[str]]:
     for name, kind in providers.items():
         have = capabilities_of(kind)
-        yield [f"`{name}`", *("yes" if capability in have else "–" for capability in CAPABILITIES)]
+        lists = "yes" if issubclass(kind, ModelList) else "–"
+        yield [f"`{name}`", *("yes" if capability in have else "–" for capability in CAPABILITIES), lists]
 
 
 def _fields(capability: str, providers: Mapping[str, type[Provider]]) -> Iterable[list[str]]:

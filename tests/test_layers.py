@@ -35,7 +35,7 @@ RANKS = [
     {"notifications"},
     {"inference"},
     {"encoders", "routing"},
-    {"catalog"},
+    {"catalog", "discovery"},
     {"history"},
     {"accounts"},
     {"ledger"},

@@ -10,7 +10,7 @@ from gateway.admin.actor import Actor
 from gateway.admin.audit_event import AuditEvent, new_event
 from gateway.amounts import format_amount
 from gateway.billing.price_form import price_form
-from gateway.config.settings import GroupSettings, ModelSettings, Settings
+from gateway.config.settings import GroupSettings, ModelPattern, ModelSettings, PriceRule, Settings
 
 OBJECT = "configuration:file"
 Form = dict[str, Any]
@@ -42,7 +42,20 @@ def _differing(before: Form, after: Form) -> tuple[Form, Form]:
 
 
 def _prices(settings: Settings) -> Form:
-    return {name: _price(model) for name, model in settings.models.items()}
+    """Those of the models and patterns that the file names."""
+    models = {name: _price(model) for name, model in settings.configured.models.items()}
+    return models | {name: _rule(pattern) for name, pattern in settings.patterns.items()}
+
+
+def _rule(pattern: ModelPattern) -> Form:
+    """The rule of a pattern for prices, with its factor and its bounds."""
+    rule, bounds = pattern.price or PriceRule(), pattern.max_price
+    return {
+        "prices": [price_form(price) for price in rule.tables],
+        "sources": list(rule.sources),
+        "markup": format_amount(pattern.markup),
+        "max_price": {name: format_amount(most) for name, most in bounds.amounts().items()} if bounds else {},
+    }
 
 
 def _price(model: ModelSettings) -> list[Form]:

@@ -265,6 +265,39 @@ class TargetHealth(Struct):
     until: str
 
 
+class ProviderList(Struct):
+    """A provider that is asked for its models, and how the last questions ended."""
+
+    provider: str
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["ok", "failing", "expired", "waiting"]})]
+    served: int
+    not_served: Annotated[dict[str, int], Meta(description="How many models, by reason.")]
+    last_success: Annotated[str, Meta(description="Of the list that is in use; empty if there is none.")]
+    last_failure: str
+    error: str
+
+
+class PastListPrice(Struct):
+    """A price in a provider's list that another one has replaced."""
+
+    since: str
+    price: dict[str, str]
+
+
+class DiscoveredModel(Struct):
+    """A model in a provider's list."""
+
+    provider: str
+    upstream_model: str
+    id: Annotated[str, Meta(description="The name for callers; empty if no pattern fits.")]
+    pattern: str
+    state: Annotated[str, Meta(description="`served`, or the reason why it is not.")]
+    detail: str
+    price: Annotated[dict[str, str], Meta(description="In the list, in USD, without `markup`.")]
+    since: Annotated[str, Meta(description="The day on which the list had this price first.")]
+    earlier: list[PastListPrice]
+
+
 class Machine(Struct):
     """A gateway that runs with this store, and the hash of its configuration."""
 

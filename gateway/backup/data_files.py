@@ -10,13 +10,15 @@ from pathlib import Path
 
 from gateway.backup.files import write_file
 from gateway.backup.manifest import DATA, JOURNAL
+from gateway.config.public_tables import FOLDER as PRICES
+from gateway.config.public_tables import SUFFIX as PRICES_END
 from gateway.ledger.known_accounts import NAME as KNOWN_ACCOUNTS
 
 LINES, CALLS, LOCK = ".jsonl", ".board", ".lock"  # ends of names in the journal's folder
 
 
 def dump_files(data_dir: Path, folder: Path) -> None:
-    """Copy the journals and the number of accounts."""
+    """Copy the journals, the number of accounts and the tables of public prices of this installation."""
     journal = data_dir / "journal"
     # The checkpoint files first: a call that is settled in between is then in both, and is charged once.
     for end in (CALLS, LINES):
@@ -29,6 +31,8 @@ def dump_files(data_dir: Path, folder: Path) -> None:
     known = data_dir / KNOWN_ACCOUNTS
     if known.exists():
         write_file(folder / DATA / KNOWN_ACCOUNTS, known.read_bytes())
+    for table in sorted((data_dir / PRICES).glob(f"*{PRICES_END}")):
+        write_file(folder / DATA / PRICES / table.name, table.read_bytes())
 
 
 def load_files(folder: Path, data_dir: Path, *, beside: Path | None = None) -> int:
@@ -50,4 +54,7 @@ def load_files(folder: Path, data_dir: Path, *, beside: Path | None = None) -> i
     known = folder / DATA / KNOWN_ACCOUNTS
     if known.exists() and (beside is None or not (beside / KNOWN_ACCOUNTS).exists()):
         write_file(data_dir / KNOWN_ACCOUNTS, known.read_bytes())
+    for table in sorted((folder / DATA / PRICES).glob(f"*{PRICES_END}")):
+        if not ((beside or data_dir) / PRICES / table.name).exists():
+            write_file(data_dir / PRICES / table.name, table.read_bytes())
     return added

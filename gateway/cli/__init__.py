@@ -27,6 +27,7 @@ COMMANDS = {
     "users": "People who sign in: create, change, invite, export, erase.",
     "tokens": "Create, list and revoke admin tokens of programs.",
     "models": "What is served.",
+    "prices": "Tables of public prices: renew, list and revert.",
     "plugins": "What is loaded, what it can do, and why something is not.",
     "audit": "Compare the ledger with the balances.",
     "audit-trail": "Who changed what, before and after.",

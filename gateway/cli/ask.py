@@ -31,7 +31,7 @@ def ask(settings: Settings, work: Callable[[AdminRequests], Awaitable[T]]) -> T:
     from gateway.cli.local_admin import local_admin
 
     async def with_admin(session: StoreSession) -> T:
-        async with local_admin(settings, session) as admin:
+        async with local_admin(session.settings, session) as admin:
             return await work(admin)
 
     return run(settings, with_admin)

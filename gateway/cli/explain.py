@@ -61,7 +61,7 @@ def command(
         asked = RequestSize(**size)
         return await check_call(
             opened.store,
-            settings,
+            opened.settings,
             key_id,
             model,
             asked,

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gateway.admin.discovered_models import discovered_forms, provider_forms
 from gateway.admin.models import health_forms, model_form
 from gateway.admin.price_list import price_terms
 from gateway.billing.price_terms import LIST_PRICES, PriceTerms
-from gateway.cli.output import cell, print_json, print_rows, print_table
+from gateway.cli.output import cell, note, print_json, print_rows, print_table
 from gateway.cli.server_option import remotable
 from gateway.cli.session import either, run
+from gateway.discovery.list_reader import read_discovered
 from gateway.routing.circuit_sync import read_circuit_events
 
 if TYPE_CHECKING:
@@ -23,24 +25,32 @@ if TYPE_CHECKING:
 COLUMNS = ("id", "endpoints", "provider", "model", "groups", "price", "price_version", "later_prices")
 
 
+DISCOVERED_COLUMNS = ("provider", "upstream_model", "id", "state", "detail", "price", "since")
 HEALTH_COLUMNS = ("model", "provider", "credential", "upstream_model", "state", "cause", "until")
 
 
 @click.command()
 @click.option("--health", "with_health", is_flag=True, help="The state of every target in the running gateway.")
+@click.option(
+    "--discovered", is_flag=True, help="What the providers with `discover` list, and why a model is not served."
+)
 @click.option("--account", metavar="NAME", help="The prices that this account pays.")
 @remotable
-def command(settings: Settings, with_health: bool, account: str | None, as_json: bool) -> None:
+def command(settings: Settings, with_health: bool, discovered: bool, account: str | None, as_json: bool) -> None:
     """What is served."""
-    if with_health and account is not None:
-        raise click.UsageError("--health and --account exclude each other")
+    if with_health + discovered + (account is not None) > 1:
+        raise click.UsageError("--health, --discovered and --account exclude each other")
+    if discovered:
+        _print_discovered(settings, as_json)
+        return
     if with_health:
         _print_health(settings, as_json)
         return
 
     def here() -> list[dict[str, Any]]:
-        terms = run(settings, lambda session: _terms(session, account)) if account is not None else LIST_PRICES
-        return [model_form(name, model, terms.of(name)) for name, model in sorted(settings.models.items())]
+        if account is None and not settings.discovers:
+            return _forms(settings, LIST_PRICES)
+        return run(settings, lambda session: _read(session, account))
 
     async def there(client: AdminClient) -> list[dict[str, Any]]:
         return await client.pages(*(("models",) if account is None else ("accounts", account, "models")))
@@ -69,16 +79,57 @@ def _later_text(price: dict[str, Any]) -> str:
     return f"from {price['effective_from']}: {cell(amounts) if amounts else 'free'}"
 
 
-async def _terms(session: StoreSession, account: str) -> PriceTerms:
-    return price_terms(session.settings, await session.accounts.show(account))
+async def _read(session: StoreSession, account: str | None) -> list[dict[str, Any]]:
+    """The models, also those that providers list, with the prices of an account."""
+    if account is None:
+        return _forms(session.settings, LIST_PRICES)
+    return _forms(session.settings, price_terms(session.settings, await session.accounts.show(account)))
+
+
+def _forms(settings: Settings, terms: PriceTerms) -> list[dict[str, Any]]:
+    return [model_form(name, model, terms.of(name)) for name, model in sorted(settings.models.items())]
+
+
+async def _read_health(session: StoreSession) -> list[dict[str, Any]]:
+    events = await read_circuit_events(session.store)
+    return list(health_forms(session.settings, events, time.time()))
 
 
 def _print_health(settings: Settings, as_json: bool) -> None:
     def here() -> list[dict[str, Any]]:
-        events = run(settings, lambda session: read_circuit_events(session.store))
-        return list(health_forms(settings, events, time.time()))
+        return run(settings, _read_health)
 
     async def there(client: AdminClient) -> list[dict[str, Any]]:
         return await client.pages("models", "health")
 
     print_rows(HEALTH_COLUMNS, either(here, there), as_json=as_json)
+
+
+def _print_discovered(settings: Settings, as_json: bool) -> None:
+    async def read(session: StoreSession) -> dict[str, Any]:
+        found = await read_discovered(session.store, settings, time.time())
+        return {"providers": provider_forms(found), "models": list(discovered_forms(found))}
+
+    async def there(client: AdminClient) -> dict[str, Any]:
+        providers = (await client.get("discovery"))["data"]
+        return {"providers": providers, "models": await client.pages("discovery", "models")}
+
+    found = either(lambda: run(settings, read), there)
+    if as_json:
+        print_json(found)
+        return
+    for one in found["providers"]:
+        note(_provider_line(one))
+    print_table(DISCOVERED_COLUMNS, found["models"])
+
+
+def _provider_line(one: dict[str, Any]) -> str:
+    """One provider on one line."""
+    left_out = ", ".join(f"{count} {reason}" for reason, count in one["not_served"].items())
+    parts = [
+        f"{one['provider']}: {one['state']}",
+        f"served {one['served']}" + (f", not served: {left_out}" if left_out else ""),
+        f"last list {one['last_success'] or 'never'}",
+        f"last question failed: {one['error']}" if one["error"] else "",
+    ]
+    return "; ".join(part for part in parts if part)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gateway.cli.admin_client import AdminClient
     from gateway.cli.store_session import StoreSession
     from gateway.config.settings import Settings
+    from gateway.store import Store
 
 T = TypeVar("T")
 
@@ -30,7 +31,18 @@ async def opened(settings: Settings) -> AsyncIterator[StoreSession]:
     from gateway.store.configured import opened_store
 
     async with opened_store(settings) as store:
-        yield StoreSession(settings, store)
+        yield StoreSession(await _with_lists(settings, store), store)
+
+
+async def _with_lists(settings: Settings, store: Store) -> Settings:
+    """The settings with the models that providers list, as the running gateway has them."""
+    if not settings.discovers:
+        return settings
+    import time
+
+    from gateway.discovery.list_reader import read_discovered
+
+    return (await read_discovered(store, settings, time.time())).settings
 
 
 def run(settings: Settings, work: Callable[[StoreSession], Awaitable[T]]) -> T:

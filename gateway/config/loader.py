@@ -18,14 +18,21 @@ from msgspec import structs
 
 from gateway.config.advice import advise
 from gateway.config.includes import INCLUDE, Part, merge, read_parts
+from gateway.config.model_patterns import STAR
 from gateway.config.origins import Origins
+from gateway.config.pattern_models import with_public_models
+from gateway.config.pattern_validation import check_patterns
+from gateway.config.public_tables import PublicTables
 from gateway.config.settings import (
     DEFAULT_GROUP,
     OWN_PROVIDER_KEYS,
     SECTIONS,
     GroupSettings,
+    ModelPattern,
+    ModelSettings,
     ProviderSettings,
     Settings,
+    StoreSettings,
 )
 from gateway.config.toml_reader import Key, SettingsError, SettingsProblem, TomlReader, fields_of, plain, read_file
 from gateway.config.validation import check
@@ -49,18 +56,27 @@ def load(path: Path, *, demo: bool = False) -> Settings:
     return parse_files(str(path), raw, read_parts(path, raw), demo=demo)
 
 
-def parse_files(file: str, raw: bytes, parts: Sequence[Part], *, demo: bool = False) -> Settings:
-    """The checked settings of a file with the files that it includes."""
+def parse_files(file: str, raw: bytes, parts: Sequence[Part], *, demo: bool = False, newest: str = "") -> Settings:
+    """The checked settings of a file with the files that it includes; `newest` as for `parse`."""
     document, origins = merge(file, raw, parts)
-    return parse(document, file=file, demo=demo, origins=origins if parts else None)
+    return parse(document, file=file, demo=demo, origins=origins if parts else None, newest=newest)
 
 
 def parse(
-    document: Mapping[str, Any], *, file: str = "", demo: bool = False, origins: Origins | None = None
+    document: Mapping[str, Any],
+    *,
+    file: str = "",
+    demo: bool = False,
+    origins: Origins | None = None,
+    newest: str = "",
 ) -> Settings:
-    """The checked settings of a TOML document; decimals are `Decimal`, as from `parse_toml`."""
+    """The checked settings of a TOML document; decimals are `Decimal`, as from `parse_toml`.
+
+    `newest`: the newest table of public prices to use.
+    """
     folder = Path(file).parent if file else Path()
-    reader = TomlReader(file or "configuration", folder=folder, literals=demo, origins=origins)
+    tables = PublicTables.of(_data_dir(document, folder), newest)
+    reader = TomlReader(file or "configuration", folder=folder, literals=demo, origins=origins, tables=tables)
     kinds = {name: field.type for name, field in fields_of(Settings).items()}
     sections: dict[str, Any] = {}
     for name, table in document.items():
@@ -70,6 +86,8 @@ def parse(
             reader.unknown((name,), SECTIONS)
         elif name == "providers":
             sections[name] = _providers(table, reader)
+        elif name == "models" and isinstance(table, dict):
+            sections |= _models(table, reader)
         else:
             sections[name] = reader.value(kinds[name], table, (name,))
     settings = Settings(**{name: _sound(section) for name, section in sections.items() if section is not None})
@@ -78,14 +96,42 @@ def parse(
         file=file,
         demo=demo,
         origins=origins,
+        tables=tables,
         groups={DEFAULT_GROUP: GroupSettings(), **settings.groups},
     )
-    named = {name: _names(document.get(name)) for name in ("providers", "models")}
     settings = structs.replace(settings, warnings=(*_store_warnings(settings), *advise(settings)))
-    check(settings, reader, known={**named, "groups": {DEFAULT_GROUP, *_names(document.get("groups"))}})
+    known = _known(document)
+    check(settings, reader, known=known)
+    check_patterns(settings, reader, known=known)
     if reader.problems:
         raise SettingsError(reader.problems)
-    return settings
+    return with_public_models(settings)
+
+
+def _data_dir(document: Mapping[str, Any], folder: Path) -> Path | None:
+    """The data directory as the document says it, which may be faulty."""
+    store = document.get("store", {})
+    text = store.get("data_dir", StoreSettings().data_dir) if isinstance(store, dict) else ""
+    return (folder / Path(text).expanduser()).absolute() if isinstance(text, str) and text else None
+
+
+def _known(document: Mapping[str, Any]) -> dict[str, set[str]]:
+    """The names that the file mentions, also those of faulty tables."""
+    named = {name: _names(document.get(name)) for name in ("providers", "models", "groups")}
+    patterns = {name for name in named["models"] if STAR in name}
+    models, groups = named["models"] - patterns, {DEFAULT_GROUP, *named["groups"]}
+    return {**named, "models": models, "patterns": patterns, "groups": groups}
+
+
+def _models(tables: Mapping[str, Any], reader: TomlReader) -> dict[str, Any]:
+    """[models.*]: a name with a `*` is that of a pattern."""
+    kinds: dict[str, tuple[str, Any]] = {}
+    for name in tables:
+        kinds[name] = ("patterns", ModelPattern) if STAR in name else ("models", ModelSettings)
+    found: dict[str, Any] = {"models": {}}
+    for name, (section, kind) in kinds.items():
+        found.setdefault(section, {})[name] = reader.value(kind, tables[name], ("models", name))
+    return found
 
 
 def _providers(tables: object, reader: TomlReader) -> dict[str, Any] | None:

@@ -55,11 +55,11 @@ class PriceSettings(AmountSettings, frozen=True, kw_only=True):
     effective_from: IsoDate | None = None
 
 
-def _prices(reader: TomlReader, value: object, key: Key) -> tuple[PriceSettings, ...] | None:
-    """One price, several by date, or the name of a public one."""
+def price_tables(reader: TomlReader, value: object, key: Key) -> tuple[PriceSettings, ...] | None:
+    """One price, several by date, or the name of a public one; None after noting problems."""
     tables: list[tuple[object, Key]]
     if isinstance(value, str):
-        tables = [(table, key) for table in public_price(value)]
+        tables = [(table, key) for table in public_price(value, reader.tables)]
     elif isinstance(value, list):
         tables = [(table, (*key, index)) for index, table in enumerate(value)]
     else:
@@ -74,4 +74,4 @@ def _prices_schema(schema_of: SchemaOf) -> dict[str, Any]:
     return {"anyOf": [{"type": "string"}, table, {"type": "array", "items": table}]}
 
 
-Prices = Annotated[tuple[PriceSettings, ...], FromTables(_prices, _prices_schema)]  # in the order of their dates
+Prices = Annotated[tuple[PriceSettings, ...], FromTables(price_tables, _prices_schema)]  # in the order of their dates

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import Meta, Struct, structs
 
 from gateway.amounts import NANO
 from gateway.config.console_settings import ConsoleSettings as ConsoleSettings
 from gateway.config.console_settings import MailSettings as MailSettings
+from gateway.config.model_patterns import PriceRule as PriceRule
+from gateway.config.model_patterns import Rule
 from gateway.config.notify_settings import NotifySettings as NotifySettings
 from gateway.config.oidc_settings import GrantSettings as GrantSettings
 from gateway.config.oidc_settings import OidcSettings as OidcSettings
@@ -24,14 +26,15 @@ from gateway.config.price_settings import AmountSettings as AmountSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
 from gateway.config.price_settings import TierSettings as TierSettings
-from gateway.config.proxy import ProxySetting
+from gateway.config.provider_settings import ProviderSettings as ProviderSettings
+from gateway.config.public_tables import PublicTables
 from gateway.config.secret import Secret
 from gateway.config.server_settings import ServerLimitSettings as ServerLimitSettings
 from gateway.config.server_settings import ServerSettings as ServerSettings
 from gateway.config.server_settings import WebSocketSettings as WebSocketSettings
 from gateway.config.telemetry_settings import TelemetrySettings as TelemetrySettings
 from gateway.config.tls_files import TlsFiles
-from gateway.config.toml_reader import FromTables, Key, SettingsError, TomlReader
+from gateway.config.toml_reader import SettingsError, TomlReader
 from gateway.config.values import (
     Count,
     Duration,
@@ -95,28 +98,6 @@ class DatabaseSettings(Struct, frozen=True, kw_only=True):
     keep_addresses: Duration = "30d"
 
 
-def _proxy(reader: TomlReader, value: object, key: Key) -> ProxySetting:
-    return ProxySetting.parse(value, literals=reader.literals, folder=reader.folder)
-
-
-ProxyOption = Annotated[ProxySetting, FromTables(_proxy, lambda _: {"type": "string"}, is_reference=True)]
-
-
-class ProviderSettings(Struct, frozen=True, kw_only=True):
-    """[providers.NAME]: which plugin's provider serves it, its proxy, and the options that provider declares."""
-
-    plugin: Annotated[str, Meta(min_length=1)]
-    proxy: ProxyOption | None = None
-    fetch_media: bool = False  # what requests name by address is fetched for it
-    credentials: tuple[dict[str, Any], ...] = ()  # each replaces options of the same names: one instance apiece
-    options: dict[str, Any] = {}
-
-    @property
-    def instances(self) -> int:
-        """How many instances of the provider serve, one per credential."""
-        return max(1, len(self.credentials))
-
-
 class TargetSettings(Struct, frozen=True, kw_only=True):
     """One entry of a model's `targets`."""
 
@@ -133,26 +114,19 @@ ImageFamily = Literal[
 ]  # fmt: skip
 
 
-class ModelSettings(Struct, frozen=True, kw_only=True):
-    """[models."NAME"]: one public model."""
+class ModelFields(Struct, frozen=True, kw_only=True):
+    """The keys of a model that a pattern of models has, too."""
 
     provider: str = ""
     model: Annotated[str, Meta(max_length=512)] = ""
-    targets: tuple[TargetSettings, ...] = ()
-    aliases: tuple[Name, ...] = ()
     fallbacks: tuple[str, ...] = ()
     groups: tuple[str, ...] = (DEFAULT_GROUP,)
     owned_by: str = "system"
-    created: UnixTime | None = None
-    shutdown_date: IsoDate | None = None
     context_window: Count | None = None
     max_output_tokens: Count | None = None
     default_reserve_output: Count = 1024
-    price: Prices | None = None
     free: bool = False
-    cost: Prices | None = None  # what the operator pays, where no targets are listed
     hold: Literal["strict", "clamp"] = "strict"
-    endpoints: tuple[Endpoint, ...] = ("chat",)
     unsupported_params: tuple[UnsupportedParam, ...] = ()
     max_tokens_field: Literal["", "max_tokens", "max_completion_tokens"] = ""
     connect_timeout: Seconds = 5.0
@@ -172,6 +146,31 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
     vendor_tool_uses: Annotated[int, Meta(ge=1, le=1_000)] = 10
     images_like: ImageFamily | Literal[""] = ""
+
+
+class ModelPattern(ModelFields, frozen=True, kw_only=True):
+    """[models."PATTERN"]: how the models are served that a provider lists, or that have a public price."""
+
+    price: Rule | None = None
+    markup: Factor = NANO  # of public prices, and of those of the provider's list
+    max_price: AmountSettings | None = None
+    endpoints: tuple[Endpoint, ...] = ()  # empty: as the list, or else the name of a model says it
+
+
+#: The keys of a model that follow from its pattern as they are.
+PATTERN_KEYS = tuple(field.name for field in structs.fields(ModelFields) if field.name not in {"provider", "model"})
+
+
+class ModelSettings(ModelFields, frozen=True, kw_only=True):
+    """[models."NAME"]: one public model."""
+
+    targets: tuple[TargetSettings, ...] = ()
+    aliases: tuple[Name, ...] = ()
+    created: UnixTime | None = None
+    shutdown_date: IsoDate | None = None
+    price: Prices | None = None
+    cost: Prices | None = None  # what the operator pays, where no targets are listed
+    endpoints: tuple[Endpoint, ...] = ("chat",)
 
     @property
     def continues(self) -> str:
@@ -241,11 +240,27 @@ class Settings(Struct, frozen=True, kw_only=True):
     def file_of(self, *key: str | int) -> str:
         """The file with the value of a key, for messages."""
         return self.file if self.origins is None else self.origins.file_of(key)
+    patterns: dict[str, ModelPattern] = {}  # the models of the file whose names have a `*`
+    tables: PublicTables = PublicTables()  # the public prices that the file was read with; no key of the file
+    from_patterns: frozenset[str] = frozenset()  # the models that the file does not name itself
 
     @property
     def is_demo(self) -> bool:
         """Whether these are the settings of `gateway serve --demo` without a file, whose store has invented data."""
         return self.demo and not self.file
+
+    @property
+    def discovers(self) -> bool:
+        """Whether a provider is asked for its list of models."""
+        return any(provider.discover for provider in self.providers.values())
+
+    @property
+    def configured(self) -> Settings:
+        """The settings with only those models that the file names itself, or by a pattern."""
+        if not self.from_patterns:
+            return self
+        models = {name: model for name, model in self.models.items() if name not in self.from_patterns}
+        return structs.replace(self, models=models, from_patterns=frozenset())
 
     @property
     def folder(self) -> Path:
@@ -374,6 +389,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         return options
 
 
-OWN_PROVIDER_KEYS = frozenset({"plugin", "proxy", "credentials", "fetch_media"})  # every other one is the provider's
-NO_SECTIONS = frozenset({"file", "demo", "warnings", "origins"})
-SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in NO_SECTIONS)
+#: Every other key is the provider's.
+OWN_PROVIDER_KEYS = frozenset(ProviderSettings.__struct_fields__) - {"options"}
+_NO_SECTIONS = frozenset({"file", "demo", "warnings", "origins", "patterns", "from_patterns", "tables"})
+SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in _NO_SECTIONS)

@@ -36,6 +36,7 @@ OWN_KEYS: Final = {
 def configuration_hash(settings: Settings) -> str:
     """The hash: equal on machines whose calls, prices and limits are the same."""
     sections = {name: _shared(name, getattr(settings, name)) for name in SECTIONS if name not in OWN_SECTIONS}
+    sections["patterns"] = settings.patterns
     raw = msgspec.json.encode(sections, enc_hook=_plain, order="sorted")
     return sha256(raw).hexdigest()[:LENGTH]
 

@@ -25,6 +25,7 @@ from msgspec import Struct, structs
 
 from gateway.config.origins import Key as Key
 from gateway.config.origins import Origins
+from gateway.config.public_tables import PublicTables
 from gateway.config.secret import HIDDEN, Secret
 from gateway.config.variables import VariableError, is_bounded_list, is_variable, takes_variable, typed, variable_text
 
@@ -151,12 +152,14 @@ class TomlReader:
         literals: bool = False,
         has_variables: bool = True,
         origins: Origins | None = None,
+        tables: PublicTables | None = None,
     ) -> None:
         self.file = file
         self.origins = origins or Origins(file)
         self.has_variables = has_variables  # `env:NAME` stands for a value
         self.folder = folder  # where relative `file:` secrets are found from
         self.literals = literals  # secrets may stand in the file as they are
+        self.tables = tables or PublicTables()  # of public prices
         self.problems: list[SettingsProblem] = []
 
     def problem(self, key: Key, message: str) -> None:

@@ -72,7 +72,7 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
                 message = "a name has 1 to 63 of a-z, 0-9, '.', '_' and '-', a letter or digit first"
                 reader.problem((section, name), message)
     for name in known["models"]:
-        if not 1 <= len(name) <= MAX_MODEL_NAME or name != name.strip() or not name.isprintable():
+        if not is_model_name(name):
             reader.problem(("models", name), f"a model's name has 1 to {MAX_MODEL_NAME} printable characters")
     _check_aliases(settings, reader, known["models"])
     aliases = {alias for model in settings.models.values() for alias in model.aliases}
@@ -88,6 +88,11 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
         _check_costs(model, reader, key, today=today)
         if {name, *model.aliases} & set(model.fallbacks):
             reader.problem((*key, "fallbacks"), "a model cannot fall back on itself")
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a model may have this name."""
+    return 1 <= len(name) <= MAX_MODEL_NAME and name == name.strip() and name.isprintable()
 
 
 def _check_server(settings: Settings, reader: TomlReader) -> None:
@@ -261,6 +266,26 @@ def _check_prices(model: ModelSettings, reader: TomlReader, key: Key, *, today: 
     _check_dates(model.price, reader, place, today=today)
 
 
+def check_dated_prices(prices: Sequence[PriceSettings], reader: TomlReader, key: Key) -> None:
+    """Note what is wrong with a price that several models may have; it charges for something, as each of them needs."""
+    for at, price in with_keys(prices, key):
+        if not _charges(price):
+            reader.problem(at, "every amount is zero; a model that costs nothing says free = true")
+        _check_tiers(price, reader, at)
+    if prices:
+        _check_dates(prices, reader, key, today=datetime.now(UTC).date().isoformat())
+
+
+def price_problems(model: ModelSettings) -> list[str]:
+    """What is wrong with the prices of a model that no file names; it is not served then."""
+    reader = TomlReader("")
+    if not model.price and not model.free:
+        return ["price: missing"]
+    for price in model.price or ():
+        _check_price(price, model, reader, ("price",))
+    return [f"{problem.key}: {problem.message}" for problem in reader.problems]
+
+
 def _check_costs(model: ModelSettings, reader: TomlReader, key: Key, *, today: str) -> None:
     """The cost prices of the targets; nothing has to be in them, and amounts may be zero."""
     for place, costs in costs_of(model, key):
@@ -312,16 +337,25 @@ def _check_dates(prices: Sequence[PriceSettings], reader: TomlReader, key: Key, 
 def _check_currencies(settings: Settings, reader: TomlReader) -> None:
     """Balances have one currency, so prices have; a margin needs costs in the same."""
     seen: dict[str, str] = {}
+    for name, place, prices in _all_prices(settings):
+        for price in prices:
+            if price.currency:
+                seen.setdefault(price.currency, name)
+                if price.currency != next(iter(seen)):
+                    message = f"{price.currency}, but {seen[next(iter(seen))]} is priced in {next(iter(seen))}"
+                    reader.problem((*place, "currency"), message)
+                    break
+
+
+def _all_prices(settings: Settings) -> Iterator[tuple[str, Key, tuple[PriceSettings, ...]]]:
+    """The prices and costs of each model, and the price of each pattern, with names and keys."""
     for name, model in settings.models.items():
         key: Key = ("models", name)
-        for place, prices in ((*key, "price"), model.price or ()), *costs_of(model, key):
-            for price in prices:
-                if price.currency:
-                    seen.setdefault(price.currency, name)
-                    if price.currency != next(iter(seen)):
-                        message = f"{price.currency}, but {seen[next(iter(seen))]} is priced in {next(iter(seen))}"
-                        reader.problem((*place, "currency"), message)
-                        break
+        yield name, (*key, "price"), model.price or ()
+        yield from ((name, *found) for found in costs_of(model, key))
+    for name, pattern in settings.patterns.items():
+        if pattern.price is not None:
+            yield name, ("models", name, "price"), pattern.price.tables
 
 
 def _charges(price: PriceSettings) -> bool:

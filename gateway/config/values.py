@@ -22,6 +22,7 @@ Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Count = Annotated[int, Meta(ge=1, le=2**53)]
 Bytes = Annotated[int, Meta(ge=1024, le=2**40)]
 Duration = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}[hdy]$(?!\n)")]  # hours, days, years of 365 days
+Interval = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,3}[mhd]$(?!\n)")]  # minutes, hours, days
 
 
 def _amount(value: object) -> int:
@@ -65,6 +66,11 @@ def duration(text: str) -> timedelta:
     """The length in a `Duration`: hours, days, or years of 365 days."""
     hours = {"h": 1, "d": 24, "y": 8760}[text[-1]]
     return timedelta(hours=int(text[:-1]) * hours)
+
+
+def interval(text: str) -> float:
+    """The seconds in an `Interval`."""
+    return float(text[:-1]) * {"m": 60, "h": 3600, "d": 86_400}[text[-1]]
 
 
 def _shutdown_delay(value: object) -> float | str:

@@ -24,6 +24,7 @@ from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
 from gateway.console.handler import console_rules
 from gateway.console.site import Site
+from gateway.discovery.list_reader import ListFollower
 from gateway.errors import GatewayError
 from gateway.http_server.tls_pair import TlsPair
 from gateway.http_server.tls_state import TlsState
@@ -56,6 +57,7 @@ class Console:
         self._services: AdminServices | None = None
         self._newest: bytes | None = None  # configuration of the reloads that have arrived
         self._one_reload = asyncio.Lock()
+        self._lists: ListFollower | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # reloads, and renewals of the certificate
         self._tls: TlsState | None = None
 
@@ -69,6 +71,7 @@ class Console:
         calls = ConsoleCalls(self._questions)
         tls = self._tls = TlsState(briefing.tls) if briefing.tls is not None else None
         services = AdminServices(settings, store, calls, ask_reload=ask_reload, metrics=self._metrics, tls=tls)
+        self._lists = ListFollower(store, services.use_models)
         self._begin(services)
         site = Site(services) if settings.console.pages else None
         pages = console_rules(site) if site is not None else ()
@@ -86,8 +89,9 @@ class Console:
         reporting = asyncio.create_task(self._helper.report_forever(lambda: self._helper.report(self._metrics)))
         opening = asyncio.create_task(_open_database(services))
         looking = asyncio.create_task(_look_at_machines(services))
+        following = asyncio.create_task(self._lists.run(lambda: services.discovered, self._one_reload))
         await self._helper.stop.wait()
-        tasks = {reporting, opening, looking, *self._tasks}
+        tasks = {reporting, opening, looking, following, *self._tasks}
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
@@ -133,7 +137,10 @@ class Console:
             except SettingsError as error:
                 gateway_log.error("the console keeps the old configuration: %s", error)
                 return
-            services.use(settings)
+            if self._lists is None or not settings.discovers:
+                services.use(settings)
+            else:
+                services.use(settings, await self._lists.with_lists(settings))
             log.set_level(settings.log.level)
 
 

@@ -21,6 +21,8 @@ from gateway.catalog import Catalog
 from gateway.config.secret_watcher import SecretWatch
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError, SettingsProblem
+from gateway.discovery.discovered import Discovered
+from gateway.discovery.list_watch import ListWatch
 from gateway.errors import GatewayError
 from gateway.http_client.upstream import Upstream
 from gateway.ids import Ids
@@ -124,6 +126,7 @@ class Gateway:
         self.upstream = Upstream()
         self.providers: dict[str, dict[int, Provider]] = {}  # by name, then by number of the credential
         self.secrets = SecretWatch(self.renew)
+        self.lists = ListWatch(store, self.metrics, settings, lambda: self.providers, self._use_lists)
         self.health = CircuitRegistry(self.metrics)
         self.model_health = ModelHealth(self.metrics, self.health)
         self.circuit_sync = CircuitSync(self.health, store, machine=machine)
@@ -165,6 +168,7 @@ class Gateway:
             settings, store, plugins, pepper=pepper, previous_pepper=previous_pepper, journal=journal, machine=machine
         )
         await gateway._use_providers(settings)
+        await gateway._begin_lists()
         gateway.router = await gateway._router(gateway.catalog)
         await gateway.price_tables.publish(gateway.catalog.prices())
         plugins.call_strict("startup", gateway=gateway)
@@ -177,6 +181,7 @@ class Gateway:
         gateway.overload.start()
         gateway.watchdog.start()
         gateway.secrets.start()
+        gateway.lists.start()
         return gateway
 
     def application(self) -> Application:
@@ -189,11 +194,32 @@ class Gateway:
         SettingsError if a provider that serves cannot be created with them; then the old settings stay in use.
         """
         async with self._changing:
-            catalog = await asyncio.to_thread(Catalog.build, settings, (self.settings, self.catalog))
+            found = await self.lists.with_lists(settings)
+            catalog = await asyncio.to_thread(Catalog.build, found.settings, (self.settings, self.catalog))
             await self._use_providers(settings, previous=self.settings)
             await self.price_tables.publish(catalog.prices())  # before the first hold at one of them
             await self._retrace(settings)
-            self._use(settings, catalog, await self._router(catalog))
+            self._use(found.settings, catalog, await self._router(catalog))
+            self.lists.take(found)
+
+    async def _begin_lists(self) -> None:
+        """Begin with the models of the lists of providers, before the first request."""
+        found = await self.lists.begin()
+        if found.versions:
+            self.catalog = await asyncio.to_thread(Catalog.build, found.settings, (self.settings, self.catalog))
+            self.settings = found.settings
+
+    async def _use_lists(self, found: Discovered) -> None:
+        """Use the models of the lists of providers from the next request on; running calls keep theirs."""
+        async with self._changing:
+            if found.file is not self.lists.current.file:
+                return  # a reload meanwhile has used the lists
+            catalog = await asyncio.to_thread(Catalog.build, found.settings, (self.settings, self.catalog))
+            await self.price_tables.publish(catalog.prices())
+            router = await self._router(catalog)
+            self.settings, self.catalog, self.router = found.settings, catalog, router
+            self.model_health.use(catalog, self.providers)
+            self.lists.take(found)
 
     async def _router(self, catalog: Catalog) -> Router:
         """A router over the providers in use, made in pieces: calls go on with the one of before."""
@@ -336,6 +362,7 @@ class Gateway:
         self.watchdog.close()
         self.overload.close()
         await self.secrets.close()
+        await self.lists.close()
         await self.circuit_sync.close()
         await self.settlement.drain()
         await self.idempotency.drain()

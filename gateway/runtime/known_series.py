@@ -30,13 +30,16 @@ OF_MODEL: Final = (
 
 
 def known_series(settings: Settings) -> Iterator[Series]:
-    """Name and labels of each counter."""
+    """Name and labels of each counter. Those of a model that only a pattern names begin when it is used."""
+    settings = settings.configured
     yield from ((spec.name, ()) for spec in METRICS if spec.kind == "counter" and not spec.labels)
     yield from _of_gateway(settings)
     for name, model in settings.models.items():
         yield from _of_model(name, model, settings)
     yield "gateway_limit_refusals", (UNKNOWN, "load", "gateway")  # refused before the model is read
-    for name in settings.providers:
+    for name, provider in settings.providers.items():
+        if provider.discover:
+            yield from (("gateway_discovery_questions", (name, result)) for result in ("ok", "failed"))
         yield "gateway_stuck_tasks", (name,)
         causes = ("credential", "credit", "limited", "plugin")
         yield from (("gateway_circuit_opened", ("", name, cause)) for cause in causes)

@@ -31,8 +31,8 @@ class Reloads:
     """The configuration in use, and its replacement by a newer one."""
 
     def __init__(self, configuration: Configuration, send: Callable[[bytes], None]) -> None:
-        self.configuration = configuration
         self.settings = configuration.settings()
+        self.configuration = configuration = configuration.with_tables_of(self.settings)
         self._send = send  # to every worker that runs
         self._store: Store | None = None
         self._begun = asyncio.Event()
@@ -99,6 +99,7 @@ class Reloads:
             file = Path(self.configuration.file)
             configuration = await asyncio.to_thread(Configuration.read, file, demo=self.configuration.demo)
             settings = await asyncio.to_thread(configuration.settings)  # the side port is served meanwhile
+            configuration = configuration.with_tables_of(settings)
             _check_secrets(settings, before=self.settings)
         except SettingsError as error:
             _refuse(str(error).splitlines())

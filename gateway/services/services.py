@@ -20,6 +20,7 @@ from gateway.admin.superseded_lines import SupersededLines
 from gateway.admin.transactions import Transactions
 from gateway.config.settings import Settings
 from gateway.database.engine import Database
+from gateway.discovery.discovered import Discovered
 from gateway.history import binding
 from gateway.history.reader import archived_charge, read_history, read_newest_lines
 from gateway.history.sql_thread import SqlThread
@@ -62,6 +63,7 @@ class AdminServices:
         self.metrics = metrics or Metrics()  # of this process
         self._turn_to_import = asyncio.Lock()  # outlives a reload, as a running import does
         self.store = self._store_services(settings, store)
+        self.discovered = Discovered(settings, settings)
         self.machines = KnownMachines(store)
         self.places = Places()  # of what a person or token has few of at a time
         self._workers = workers or NoWorkers()
@@ -85,14 +87,20 @@ class AdminServices:
         """The settings in use."""
         return self.store.settings
 
-    def use(self, settings: Settings) -> None:
-        """Take over reloaded settings."""
-        self.store = self._store_services(settings, self.store.store)
+    def use(self, settings: Settings, found: Discovered | None = None) -> None:
+        """Take over reloaded settings; `found`: with the models that providers list."""
+        self.use_models(found or Discovered(settings, settings))
         self._providers.use(settings)
         self.mail = self._mail_of(settings)
         if self._database is not None:
             self._renew_people(self._database)
         self._renewed.set()
+
+    def use_models(self, found: Discovered) -> None:
+        """Take over the models that providers list."""
+        if found.settings is not self.settings:
+            self.store = self._store_services(found.settings, self.store.store)
+        self.discovered = found
 
     async def reloaded(self, actor: Actor) -> bool:
         """Reload the configuration file: whether its settings have arrived here in time. Errors as of `reload`."""

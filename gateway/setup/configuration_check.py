@@ -35,6 +35,7 @@ from gateway.notifications.webhook import unusable_secrets
 from gateway.plugins.instances import check_options
 from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.loader import Plugins, load_plugins
+from gateway.plugins.model_list import ModelList
 from gateway.plugins.provider import Provider, capabilities_of
 from gateway.redaction import hide
 from gateway.setup.explained_errors import explained
@@ -98,7 +99,8 @@ async def check_configuration(file: Path | None, options: CheckOptions) -> Findi
 
 async def check_settings(settings: Settings, options: CheckOptions, *, config: str) -> Findings:
     """Check the settings of a file that was read; `config` is its name."""
-    findings = Findings(config, models=len(settings.models), providers=len(settings.providers))
+    models = {**settings.configured.models, **settings.patterns}
+    findings = Findings(config, models=len(models), providers=len(settings.providers))
     findings.groups = len(settings.groups)
     await _check(settings, findings, options)
     findings.place(settings)
@@ -178,6 +180,8 @@ async def _check_provider(
             raise
         findings.add(f"{type(error).__name__}: {error}", "providers", name)
         return
+    if settings.providers[name].discover and not issubclass(kind, ModelList):
+        findings.add(f"the plugin {settings.providers[name].plugin} cannot list models", "providers", name, "discover")
     for number, options in enumerate(credentials):
         place: Key = ("providers", name, *(("credentials", number) if len(credentials) > 1 else ()))
         if not offline:
@@ -233,7 +237,7 @@ def _check_secret(value: object, findings: Findings, *key: str | int) -> None:
 
 def _check_endpoints(settings: Settings, plugins: Plugins, findings: Findings) -> None:
     """Each endpoint of a model needs one target whose provider has the capability, and each target an endpoint."""
-    for name, model in settings.models.items():
+    for name, model in settings.configured.models.items():
         kinds = [plugins.providers.get(settings.providers[target.provider].plugin) for target in model.all_targets]
         served = [capabilities_of(kind) for kind in kinds if kind is not None]
         if len(served) < len(kinds):

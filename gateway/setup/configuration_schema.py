@@ -15,7 +15,7 @@ from msgspec import NODEFAULT, Struct, structs
 
 from gateway.config.includes import INCLUDE
 from gateway.config.secret import Secret
-from gateway.config.settings import SECTIONS, ProviderSettings, Settings
+from gateway.config.settings import SECTIONS, ModelPattern, ProviderSettings, Settings
 from gateway.config.toml_reader import FromTables, FromToml, fields_of
 from gateway.config.variables import VARIABLE, takes_variable
 
@@ -30,6 +30,7 @@ def configuration_schema(providers: Mapping[str, type[Struct]]) -> Schema:
     made = _Maker()
     sections = {name: made.of(field.type) for name, field in fields_of(Settings).items() if name in SECTIONS}
     sections[INCLUDE] = {"type": "array", "items": {"type": "string", "minLength": 1}}
+    sections["models"]["patternProperties"] = {r"\*": made.of(ModelPattern)}
     sections["providers"] = {"type": "object", "additionalProperties": made.provider(providers)}
     return {
         "$schema": DIALECT,

@@ -15,14 +15,16 @@ from msgspec import Struct
 
 from gateway.amounts import NANO, format_amount
 from gateway.billing.price_form import price_form
-from gateway.config.price_settings import PriceSettings
+from gateway.config.model_patterns import PriceRule
+from gateway.config.price_settings import AmountSettings, PriceSettings
 from gateway.config.secret import HIDDEN, Secret
-from gateway.config.settings import SECTIONS, Settings
+from gateway.config.settings import SECTIONS, ModelPattern, ModelSettings, Settings
 from gateway.config.toml_reader import fields_of
 from gateway.redaction import redact
 from gateway.setup.toml_text import Section, write_sections
 
 NAMED = ("oidc", "providers", "models", "groups")  # sections with a table for each name
+FACTORS = frozenset({"price_factor", "markup"})
 NANO_FIELDS = frozenset({"balance_low", "signup_credit", "max_session_cost"})
 SHOWN_OPTIONS = frozenset({"preset", "base_url"})  # also where literal secrets are permitted
 NO_CREDENTIALS = frozenset({"tls_key", "max_tokens_field"})  # by their names they could be
@@ -36,15 +38,19 @@ def effective_configuration(settings: Settings, *, but: str = "") -> str:
 
 
 def effective_models(settings: Settings, names: Iterable[str]) -> str:
-    """The text of these models."""
-    return write_sections(
-        Section(["models", name], _table(settings.models[name], literals=settings.demo)) for name in names
-    )
+    """The text of these models and patterns."""
+    named = models_of_file(settings)
+    return write_sections(Section(["models", name], _table(named[name], literals=settings.demo)) for name in names)
+
+
+def models_of_file(settings: Settings) -> dict[str, ModelSettings | ModelPattern]:
+    """The models that the file names, and its patterns; not the models that follow from these."""
+    return {**settings.configured.models, **settings.patterns}
 
 
 def _sections(settings: Settings, names: Iterable[str]) -> Iterator[Section]:
     for name in names:
-        value = getattr(settings, name)
+        value: Any = models_of_file(settings) if name == "models" else getattr(settings, name)
         if name in NAMED:
             for item, one in sorted(value.items()):
                 yield Section([name, item], _table(one, literals=settings.demo))
@@ -69,7 +75,7 @@ def _table(value: Struct, *, literals: bool) -> dict[str, Any]:
             table |= _options(item, literals=literals)
         elif name == "credentials":
             table[name] = _options(item, literals=literals)
-        elif name == "price_factor":
+        elif name in FACTORS:
             table[name] = item / NANO
         elif name in NANO_FIELDS:
             table[name] = None if item is None else format_amount(item)
@@ -82,6 +88,10 @@ def _value(value: Any, name: str) -> Any:
     match value:
         case PriceSettings():
             return price_form(value)
+        case AmountSettings():
+            return {key: format_amount(amount) for key, amount in value.amounts().items()}
+        case PriceRule():
+            return list(value.sources) or [price_form(price) for price in value.tables]
         case Secret():
             return value.reference
         case Struct():

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway.config.endpoint_names import makes_embeddings
 from gateway.errors import GatewayError
 from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Upstream
@@ -26,11 +27,6 @@ MOST_AT_ONCE = 8  # questions about models
 SHOWN_WITHIN = 3.0  # seconds for all of them
 _OWNERS = {"vllm": "vllm", "llamacpp": "llamacpp", "library": "ollama"}  # `owned_by` in a list of models
 _FAILURES = (GatewayError, msgspec.MsgspecError, KeyError, TypeError, AttributeError)
-# Families of embedding models; each stands at the beginning of a part of the name.
-_EMBEDDINGS = re.compile(
-    r"embed|(?:^|[/_-])(?:bge|gte|gtr|e5|minilm|all-minilm|all-mpnet|paraphrase)(?![a-z])", re.IGNORECASE
-)
-_RERANKER = re.compile(r"rerank", re.IGNORECASE)
 # The path of a file, perhaps of the first of several parts, as llama.cpp names a model; or that of a folder.
 _PATH = re.compile(r"(?:.*[/\\])?([^/\\]+?)(?:-\d{5}-of-\d{5})?\.gguf|/(?:.*/)?([^/]+)/?", re.IGNORECASE)
 
@@ -78,7 +74,7 @@ def _without_path(name: str) -> str:
 
 def endpoint_by_name(name: str) -> ModelEndpoint:
     """What a model serves, as far as its name says it."""
-    return "embeddings" if _EMBEDDINGS.search(name) and not _RERANKER.search(name) else "chat"
+    return "embeddings" if makes_embeddings(name) else "chat"
 
 
 async def _json(client: Upstream, method: str, url: str, body: bytes | None = None) -> Any:

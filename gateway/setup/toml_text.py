@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -40,6 +41,11 @@ def _lines(section: Section) -> list[str]:
     return [*comment_lines(section.comments), *lines]
 
 
+def inline_value(value: Any) -> str:
+    """A value on one line."""
+    return _value(value)
+
+
 def _key(name: str) -> str:
     return name if _BARE.fullmatch(name) else _text(name)
 
@@ -53,6 +59,8 @@ def _value(value: Any) -> str:
             return text if "." in text else f"{text}.0"
         case int() | float():
             return str(value)
+        case date():
+            return value.isoformat()
         case dict():
             return "{ " + ", ".join(f"{_key(name)} = {_value(item)}" for name, item in value.items()) + " }"
         case list():

@@ -21,6 +21,7 @@ from gateway import Provider, Upstream, hookimpl
 from .chat import OpenAIChat
 from .embeddings import OpenAIEmbeddings
 from .images import OpenAIImages
+from .model_list import OpenAIModelList
 from .responses_fields import NONE, OPENAI, Support
 from .responses_fields import PRESETS as RESPONSES
 from .server import SharedOptions, quirks_of
@@ -30,7 +31,7 @@ from .transcription import OpenAITranscription
 Preset = Literal["mistral", "deepseek", "groq", "xai", "together", "openrouter", "vllm", "llamacpp", "ollama"]
 
 
-class OpenAIProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscription, OpenAIChat):
+class OpenAIProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscription, OpenAIModelList, OpenAIChat):
     """One OpenAI-compatible server and one credential."""
 
     name = "openai"

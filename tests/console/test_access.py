@@ -109,6 +109,7 @@ AUDIENCES: dict[str, Audience] = {
     "POST /site/import/confirm": "operator",
     "POST /site/import/links": "operator",
     "GET /site/models": "viewer",
+    "GET /site/models/discovered": "viewer",
     "POST /site/models/probe": "operator",
     "GET /site/configuration": "viewer",
     "POST /site/configuration/check": "operator",

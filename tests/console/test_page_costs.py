@@ -118,6 +118,7 @@ PAGES: dict[str, list[str]] = {
     "/site/users/{user}": ["/site/users/{user}"],
     "/site/import": ["/site/import", "/site/import?kind=keys", "/site/import?kind=users"],
     "/site/models": ["/site/models"],
+    "/site/models/discovered": ["/site/models/discovered"],
     "/site/configuration": ["/site/configuration"],
     "/site/connect": ["/site/connect"],
     "/site/plugins": ["/site/plugins"],

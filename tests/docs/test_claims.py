@@ -32,6 +32,7 @@ WITHOUT_CLAIMS: dict[str, set[str]] = {
     "docs/operations/kubernetes.md": set(),
     "docs/operations/log.md": {"The log"},
     "docs/operations/machines.md": set(),
+    "docs/operations/models.md": {"Models that providers list", "Why a model is not served"},
     "docs/operations/network.md": {"Proxies, bodies and connections"},
     "docs/operations/processes.md": set(),
     "docs/operations/proxies.md": set(),

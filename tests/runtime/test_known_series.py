@@ -9,7 +9,7 @@ from gateway.runtime.known_series import known_series
 SETTINGS = parse(
     {
         "providers": {
-            "one": {"plugin": "openai", "api_key": "env:A"},
+            "one": {"plugin": "openai", "api_key": "env:A", "discover": True},
             "two": {"plugin": "openai", "api_key": "env:B"},
         },
         "models": {

@@ -7,6 +7,7 @@ from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any
 
+from gateway.admin.discovered_models import discovered_forms, provider_forms
 from gateway.admin.machines import read_machines
 from gateway.admin.models import health_forms, model_form
 from gateway.admin.pages import page_of
@@ -52,6 +53,18 @@ async def plugins(call: AdminCall) -> dict[str, Any]:
     return page("plugins", await CHECKS.run(plugin_forms, call.services.settings, events), None)
 
 
+async def lists(call: AdminCall) -> dict[str, Any]:
+    return page("discovery", provider_forms(call.services.discovered), None)
+
+
+async def listed_models(call: AdminCall, query: PageQuery) -> dict[str, Any]:
+    after = read_cursor("discovered models", query.cursor, tuple[str, str]) or ("", "")
+    left = discovered_forms(call.services.discovered, after=after)
+    shown, last = page_of(list(islice(left, query.limit + 1)), query.limit)
+    cursor = [last["provider"], last["upstream_model"]] if last else None
+    return page("discovered models", shown, cursor)
+
+
 ROUTES = (
     AdminRoute(
         method="GET",
@@ -70,6 +83,23 @@ ROUTES = (
         function=health,
         query=PageQuery,
         answer=Page[documents.TargetHealth],
+    ),
+    AdminRoute(
+        method="GET",
+        path="/discovery",
+        access=READ,
+        summary="List the providers that are asked for their models, and how the last questions ended",
+        function=lists,
+        answer=Page[documents.ProviderList],
+    ),
+    AdminRoute(
+        method="GET",
+        path="/discovery/models",
+        access=READ,
+        summary="List the models that providers list, and why one is not served",
+        function=listed_models,
+        query=PageQuery,
+        answer=Page[documents.DiscoveredModel],
     ),
     AdminRoute(
         method="GET",

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from gateway.admin.discovered_models import discovered_forms, provider_forms
+from gateway.config.pattern_models import REASONS, SERVED
 from gateway.console.fields import whole_number
 from gateway.console.numbered_pages import numbered_page
 from gateway.console.replies import PAGE, Redirect, Reply, View
@@ -17,7 +19,7 @@ from gateway.reports.provider_health import probe, target_forms, with_performanc
 from gateway.reports.reports import Reports
 from gateway.routing.circuit_sync import read_circuit_events
 from gateway.setup.configuration_check import CheckOptions, check_in_thread
-from gateway.setup.effective_configuration import effective_configuration, effective_models
+from gateway.setup.effective_configuration import effective_configuration, effective_models, models_of_file
 from gateway.setup.file_additions import additions
 from gateway.setup.found_providers import find_providers
 from gateway.setup.known_providers import SERVERS, VENDORS
@@ -48,8 +50,30 @@ async def models(visit: Visit) -> Reply:
         "search": visit.query("q"),
         "only_bad": only_bad,
         "providers": sorted(visit.settings.providers.items()),
+        "lists": {one["provider"]: one for one in provider_forms(visit.services.discovered)},
     }
     return View("site_models.html", "Models and providers", values)
+
+
+async def discovered(visit: Visit) -> Reply:
+    search, state = visit.query("q").lower(), visit.query("state")
+    known = list(discovered_forms(visit.services.discovered))
+    fitting = [
+        form
+        for form in known
+        if (search in form["upstream_model"].lower() or search in form["id"].lower() or search in form["provider"])
+        and state in ("", form["state"])
+    ]
+    shown = numbered_page(fitting, visit.query("page"))
+    values = {
+        "shown": shown,
+        "known": len(known),
+        "lists": provider_forms(visit.services.discovered),
+        "states": [SERVED, *REASONS],
+        "search": visit.query("q"),
+        "state": state,
+    }
+    return View("site_discovered.html", "Models of providers' lists", values)
 
 
 async def probe_target(visit: Visit) -> Reply:
@@ -106,8 +130,9 @@ async def plugins(visit: Visit) -> Reply:
 
 def _configuration(visit: Visit) -> dict[str, Any]:
     settings, search = visit.settings, visit.query("q").lower()
-    is_large = len(settings.models) > PAGE
-    fitting = [name for name in sorted(settings.models) if search in name.lower()] if is_large else []
+    named = models_of_file(settings)
+    is_large = len(named) > PAGE
+    fitting = [name for name in sorted(named) if search in name.lower()] if is_large else []
     shown = numbered_page(fitting, visit.query("page"))
     return {
         "text": effective_configuration(settings, but="models" if is_large else ""),
@@ -124,6 +149,7 @@ def _configuration(visit: Visit) -> dict[str, Any]:
 
 ROUTES = (
     PageRoute(method="GET", path=MODELS, audience="viewer", function=models, menu="Models"),
+    PageRoute(method="GET", path=f"{MODELS}/discovered", audience="viewer", function=discovered),
     PageRoute(method="POST", path=f"{MODELS}/probe", audience="operator", function=probe_target, form=models),
     PageRoute(method="GET", path=CONFIGURATION, audience="viewer", function=configuration, menu="Configuration"),
     PageRoute(

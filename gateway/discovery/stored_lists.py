@@ -1,0 +1,131 @@
+"""The lists of providers in the store, which all workers and gateways read: one asks, and all serve the same models.
+
+`discovery` is a hash with the state of each list, some hundred bytes. The list itself is a text of its own, which is
+read when the state names another version. `discovery:turn:…` exists while nobody needs to ask: the store's clock ends
+it. A list belongs to a provider with its options, so that another address never serves the models of the one before.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+from msgspec import Struct
+
+from gateway.config.settings import Endpoint, ProviderSettings
+from gateway.store import Store
+
+STATES = "discovery"
+LIST = "discovery:list:"
+TURN = "discovery:turn:"
+ASKING = 90_000  # ms that a question may take before another worker asks
+AFTER_FAILURE = 60.0  # seconds to the next question, or the usual ones if these are less
+WITHOUT_LIST = 15.0  # the same while there is no good list yet
+SPARE = 3600  # seconds for which the store keeps a list that is used no more
+FORGOTTEN = 30 * 86_400.0  # seconds without a question after which a state is removed
+LENGTH = 12  # characters of the hash of a provider's options
+
+
+class PastPrice(Struct, frozen=True, array_like=True):
+    """A price of the provider's list that another one has replaced."""
+
+    since: str  # YYYY-MM-DD
+    amounts: dict[str, int]
+
+
+class StoredModel(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model of a list, checked. `problem` says why the list's price cannot be used."""
+
+    name: str
+    endpoints: tuple[Endpoint, ...] = ()
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    created: int | None = None
+    amounts: dict[str, int] | None = None  # of the price in the list, nano units
+    since: str = ""  # the day on which this price was listed first
+    earlier: tuple[PastPrice, ...] = ()  # the newest first
+    problem: str = ""
+    detail: str = ""
+    left_at: float = 0.0  # Unix seconds since which the list lacks it; it is kept for its price
+
+
+class StoredList(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last good list of a provider."""
+
+    models: tuple[StoredModel, ...] = ()
+    gone: tuple[StoredModel, ...] = ()  # models that have left, so that a price cannot jump while they are away
+
+
+class ListState(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the questions to a provider ended."""
+
+    version: str = ""  # of the last good list; empty before the first
+    at: float = 0.0  # Unix seconds of the last good answer
+    failed_at: float = 0.0  # of the last failure since
+    error: str = ""
+    listed: int = 0  # models in the list
+    left_out: dict[str, int] = {}  # entries that are no models, by reason
+
+
+_states = msgspec.json.Decoder(ListState)
+_lists = msgspec.json.Decoder(StoredList)
+NO_LIST = StoredList()
+NEVER_ASKED = ListState()
+
+
+def list_id(name: str, provider: ProviderSettings) -> str:
+    """The name of a list: of a provider with these options, none of which can be read from it."""
+    options = [provider.plugin, provider.options, provider.credentials]
+    return f"{name}:{sha256(msgspec.json.encode(options, order='sorted')).hexdigest()[:LENGTH]}"
+
+
+async def read_states(store: Store) -> dict[str, ListState]:
+    """The state of each list. GatewayError."""
+    found = await store.link(STATES).call("HGETALL", STATES)
+    states = {}
+    for name, text in found.items():
+        try:
+            states[name.decode()] = _states.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            continue  # of a release with another form
+    return states
+
+
+async def read_list(store: Store, name: str) -> StoredList | None:
+    """A list; None if the store has none, or one of another release. GatewayError."""
+    text = await store.link(LIST + name).call("GET", LIST + name)
+    try:
+        return _lists.decode(text) if text is not None else None
+    except msgspec.MsgspecError:
+        return None
+
+
+async def write_list(store: Store, name: str, found: StoredList, state: ListState, *, keep: float) -> None:
+    """Write a list, then the state that names it. GatewayError."""
+    raw = msgspec.json.encode(found)
+    await store.link(LIST + name).call("SET", LIST + name, raw, "EX", int(keep) + SPARE)
+    await write_state(store, name, state)
+
+
+async def write_state(store: Store, name: str, state: ListState) -> None:
+    """Write the state of a list. GatewayError."""
+    await store.link(STATES).call("HSET", STATES, name, msgspec.json.encode(state))
+
+
+async def forget_states(store: Store, states: dict[str, ListState], now: float) -> None:
+    """Remove the states of lists that nobody has asked for in a long time. GatewayError."""
+    old = [name for name, state in states.items() if max(state.at, state.failed_at) < now - FORGOTTEN]
+    if old:
+        await store.link(STATES).call("HDEL", STATES, *old)
+
+
+async def take_turn(store: Store, name: str) -> bool:
+    """Whether the caller is to ask now; the others wait. GatewayError."""
+    key = TURN + name
+    return await store.link(key).call("SET", key, "1", "NX", "PX", ASKING) is not None
+
+
+async def end_turn(store: Store, name: str, seconds: float) -> None:
+    """The next question comes after so many seconds. GatewayError."""
+    key = TURN + name
+    await store.link(key).call("SET", key, "1", "PX", int(seconds * 1000))
