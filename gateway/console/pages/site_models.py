@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.attention.provider_rules import provider_page
 from gateway.console.fields import whole_number
 from gateway.console.numbered_pages import numbered_page
 from gateway.console.replies import PAGE, Redirect, Reply, View
@@ -47,6 +48,7 @@ async def models(visit: Visit) -> Reply:
         "known": len(found),
         "search": visit.query("q"),
         "only_bad": only_bad,
+        "page_of": provider_page,
         "providers": sorted(visit.settings.providers.items()),
     }
     return View("site_models.html", "Models and providers", values)
@@ -123,9 +125,16 @@ def _configuration(visit: Visit) -> dict[str, Any]:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=MODELS, audience="viewer", function=models, menu="Models"),
+    PageRoute(method="GET", path=MODELS, audience="viewer", function=models, menu="Models", group="Models"),
     PageRoute(method="POST", path=f"{MODELS}/probe", audience="operator", function=probe_target, form=models),
-    PageRoute(method="GET", path=CONFIGURATION, audience="viewer", function=configuration, menu="Configuration"),
+    PageRoute(
+        method="GET",
+        path=CONFIGURATION,
+        audience="viewer",
+        function=configuration,
+        menu="Configuration",
+        group="System",
+    ),
     PageRoute(
         method="POST",
         path=f"{CONFIGURATION}/check",
@@ -142,6 +151,7 @@ ROUTES = (
         audience="viewer",
         function=plugins,
         menu="Plugins",
+        group="System",
         waits=True,
         limit=request_limits.CHECKS,
     ),
