@@ -69,16 +69,13 @@ class Helper:
         self._channel.send(name, payload)
 
     def report(self, metrics: Metrics) -> None:
-        """Send what has changed in the metrics, or that the process is alive."""
+        """Send what has changed in the metrics: at least what the process uses, so that it is not silent."""
         if self._process is None:
             self._process = ProcessMetrics(metrics, self._name)
         self._process.note(self._lag)
         metrics.store_errors()
-        delta = metrics.drain()
-        if delta is not None:
+        if (delta := metrics.drain()) is not None:
             self.send("counts", encode_delta(delta))
-        else:
-            self.send("alive")
 
     async def report_forever(self, report: Callable[[], None]) -> None:
         """Call `report`, which sends something: the supervisor kills a helper that is silent."""
