@@ -3,11 +3,24 @@
 The folder is called providers/ at the top level, but installed under a name that cannot collide in site-packages.
 """
 
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
+
+
+class BuildWithRunbook(build_py):
+    """Copies the runbook of docs/ to the package that shows it; an editable install reads it in docs/."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            place = Path(self.build_lib, "gateway", "attention")
+            shutil.copyfile(HERE / "docs" / "runbook.md", place / "runbook.md")
+
 
 EMBEDDED_STORE = (
     "(sys_platform == 'linux' and (platform_machine == 'x86_64' or platform_machine == 'aarch64'))"
@@ -53,6 +66,7 @@ TYPE = ["mypy==2.4.1"]
 DEV = [*TEST, *LINT, *TYPE, "pre-commit>=4,<5", "tox>=4.20"]
 
 setup(
+    cmdclass={"build_py": BuildWithRunbook},
     name="model-gateway",
     version="0.1.0",
     description="One OpenAI-compatible address over many model providers, with a ledger that can be proved",
@@ -93,6 +107,7 @@ setup(
         "hiredis>=3.2,<4",  # the parser of redis[hiredis]
         "httptools>=0.6.4,<0.10",
         "joserfc>=1.8,<2",  # signatures of identity providers
+        "markdown-it-py>=3,<5",  # shows the runbook
         "msgspec>=0.20,<0.23",
         "pluggy>=1.6,<2",
         "prometheus-client>=0.22,<1",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -38,13 +39,15 @@ Statements = list[tuple[str, Any]]
 def filled_once(upgrade: Upgrade) -> Callable[[Engine, DatabaseAddress], None]:
     """A replacement of `gateway.database.engine._migrate`; a test that replaces `upgrade` has its own migrations."""
     migrate, migrated = engines._migrate, list[sqlite3.Connection]()
+    one_at_a_time = threading.Lock()  # Alembic migrates one database of a process at a time
 
     def fill(engine: Engine, address: DatabaseAddress) -> None:
         if address.file is None or command.upgrade is not upgrade:
             migrate(engine, address)
             return
-        if not migrated:
-            migrated.append(_migrated(migrate))
+        with one_at_a_time:
+            if not migrated:
+                migrated.append(_migrated(migrate))
         with held(lock_of(engine, address.file, "migration"), within=engines.MIGRATE_WITHIN):
             _fill(address.file, migrated[0])
         migrate(engine, address)

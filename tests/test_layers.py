@@ -30,7 +30,7 @@ RANKS = [
     {"backup"},
     {"services"},
     {"imports", "setup"},
-    {"people", "reports"},
+    {"attention", "people", "reports"},
     {"admin"},
     {"notifications"},
     {"inference"},

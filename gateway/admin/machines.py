@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from gateway.admin.machine_state import MachineState
 from gateway.admin.times import time_text
 from gateway.errors import GatewayError
 from gateway.store import Store
@@ -30,6 +31,7 @@ class Machine(Struct, frozen=True):
     configuration: str  # the hash
     version: str  # of the program
     at: int = 0
+    state: MachineState = MachineState()
 
     def json_form(self) -> dict[str, Any]:
         """The JSON document of `GET /admin/v1/machines`."""

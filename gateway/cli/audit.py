@@ -99,6 +99,7 @@ async def _audit_both(
     archives: Sequence[Path],
     progress: Progress,
 ) -> AuditReport:
+    from gateway.attention.audit_findings import remember_audit
     from gateway.database.address import address_of
     from gateway.database.existing import history_database
     from gateway.errors import DatabaseUnavailable
@@ -127,6 +128,7 @@ async def _audit_both(
         except DatabaseUnavailable as error:
             note(f"the history was not audited: {explained(error)}")
             report.unreachable.append("database")
+    await remember_audit(session.store, account, report)
     return report
 
 

@@ -240,6 +240,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     def file_of(self, *key: str | int) -> str:
         """The file with the value of a key, for messages."""
         return self.file if self.origins is None else self.origins.file_of(key)
+
     patterns: dict[str, ModelPattern] = {}  # the models of the file whose names have a `*`
     tables: PublicTables = PublicTables()  # the public prices that the file was read with; no key of the file
     from_patterns: frozenset[str] = frozenset()  # the models that the file does not name itself

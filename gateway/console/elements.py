@@ -80,6 +80,15 @@ def duration_text(milliseconds: int | None) -> str:
     return f"{hours:,} h {minutes} min"
 
 
+def size_text(size: float) -> str:
+    """Bytes for people: 0 B, 12.3 MiB, 4.00 GiB."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if size < 1024 or unit == "TiB":
+            break
+        size /= 1024
+    return f"{size:.0f} {unit}" if unit == "B" or size >= 100 else f"{size:.3g} {unit}"
+
+
 def percent_text(part: int, whole: int) -> str:
     """A share in percent, with a minus if `part` is negative; a small one is never shown as none.
 

@@ -1,4 +1,8 @@
-"""The navigation: the pages of the current account, and those of the site, as far as they are for the reader."""
+"""The navigation: groups of pages, of the current account and of the site, as far as they are for the reader.
+
+A group without a page for the reader is left out. The groups on the side of the current page (account or site) are
+open.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,20 @@ from msgspec import Struct
 from gateway.admin.actor import Actor
 from gateway.console import cookies as names
 from gateway.console.audience import OF_ACCOUNTS, check_audience
-from gateway.console.route import PageRoute
+from gateway.console.route import GROUPS, PageRoute
 from gateway.console.visit import MOST_IN_MENU, Visit
 from gateway.errors import GatewayError
+
+HOME_OF_SITE = "/site"
+#: Pages that the navigation does not have, and the entry that they belong to. Others are below the path of their entry.
+BELOW = {
+    "/site/connect": "/site/providers",
+    "/site/import": "/site/accounts",
+    "/site/ledger": "/site/audit",
+    "/site/new-account": "/site/accounts",
+    "/site/new-user": "/site/users",
+    "/site/superseded": "/site/audit",
+}
 
 
 class Item(Struct, frozen=True):
@@ -22,14 +37,37 @@ class Item(Struct, frozen=True):
     is_current: bool
 
 
+class ItemGroup(Struct, frozen=True):
+    """Links under one heading."""
+
+    label: str
+    items: list[Item]
+    is_open: bool
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it has the page."""
+        return any(item.is_current for item in self.items)
+
+
 class Menu(Struct, frozen=True):
-    """The links, and the account that they are about; "" for none."""
+    """The groups, and the account that the first one is about; "" for none."""
 
     account: str
     accounts: list[Item]  # of the reader, to switch to: the first ones
     has_more: bool  # accounts
-    of_account: list[Item]
-    of_site: list[Item]
+    groups: list[ItemGroup]
+
+    @property
+    def items(self) -> list[Item]:
+        """All links."""
+        return [item for group in self.groups for item in group.items]
+
+    @property
+    def place(self) -> str:
+        """The group and the name of the page; empty for a page that the navigation does not have."""
+        found = [(group.label, item.label) for group in self.groups for item in group.items if item.is_current]
+        return ": ".join(found[0]) if found else ""
 
 
 def menu_of(visit: Visit, routes: Sequence[PageRoute]) -> Menu:
@@ -46,9 +84,19 @@ def menu_of(visit: Visit, routes: Sequence[PageRoute]) -> Menu:
         account=account,
         accounts=[Item(name, target.format(account=name), name == account) for name in offered],
         has_more=len(known) > len(offered),
-        of_account=_items(visit, of_account, actor, account) if account else [],
-        of_site=_items(visit, [route for route in shown if route.audience not in OF_ACCOUNTS], actor, ""),
+        groups=_groups(visit, shown, actor, account),
     )
+
+
+def _groups(visit: Visit, shown: Sequence[PageRoute], actor: Actor | None, account: str) -> list[ItemGroup]:
+    sides = [route for route in shown if route.audience in OF_ACCOUNTS], [route for route in shown if route.group]
+    of_account = _items(visit, sides[0], actor, account) if account else []
+    of_site = {name: _items(visit, [route for route in sides[1] if route.group == name], actor, "") for name in GROUPS}
+    has_site = actor is not None and actor.may("read")  # others have so few links that all are shown
+    on_site = has_site and not any(item.is_current for item in of_account)
+    groups = [ItemGroup(name, items, on_site or not has_site) for name, items in of_site.items()]
+    first = ItemGroup(f"Account {account}", of_account, not on_site)
+    return [group for group in ([*groups, first] if has_site else [first, *groups]) if group.items]
 
 
 def current_account(visit: Visit) -> str:
@@ -62,9 +110,15 @@ def current_account(visit: Visit) -> str:
 def _here(visit: Visit, routes: Sequence[PageRoute], account: str) -> PageRoute | None:
     """The route of the page, or of the one that it is below."""
     asked = visit.asked.path
+    asked = next((entry for page, entry in BELOW.items() if _is_below(asked, page)), asked)
     found = [(route.path.format(account=account), route) for route in routes]
-    above = [(path, route) for path, route in found if asked == path or asked.startswith(f"{path}/")]
+    above = [(path, route) for path, route in found if _is_below(asked, path)]
     return max(above, key=lambda pair: len(pair[0]))[1] if above else None
+
+
+def _is_below(asked: str, path: str) -> bool:
+    """Whether a page is this one or below it; no page is below the home page of the site."""
+    return asked == path or (path != HOME_OF_SITE and asked.startswith(f"{path}/"))
 
 
 def _items(visit: Visit, routes: Sequence[PageRoute], actor: Actor | None, account: str) -> list[Item]:

@@ -29,6 +29,7 @@ def render(template: str, settings: Settings, values: Mapping[str, Any]) -> byte
         "number": elements.number_text,
         "counted": elements.counted_text,
         "duration": elements.duration_text,
+        "size": elements.size_text,
         "percent": elements.percent_text,
         "outcome_tone": outcome_tone,
         "currency": currency,

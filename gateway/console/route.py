@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -14,6 +14,8 @@ from gateway.web.path_table import PARAMETER, PathTable
 from gateway.web.places import Limit
 
 Function = Callable[..., Awaitable[Any]]
+Group = Literal["Overview", "Traffic", "Money", "People", "Models", "System", "You"]
+GROUPS: tuple[Group, ...] = get_args(Group)  # as the navigation has them
 
 
 class PageRoute(Struct, frozen=True, kw_only=True):
@@ -30,6 +32,7 @@ class PageRoute(Struct, frozen=True, kw_only=True):
     form: Function | None = None
     is_open: Callable[[Visit], bool] | None = None  # a further condition for the audience, such as a setting
     menu: str = ""  # the name in the navigation; "": the page is not in it
+    group: Group | Literal[""] = ""  # of the navigation; "" for pages of an account, which are a group of their own
     #: A GET that waits for something else than the store and the database's thread of the pages. It takes no turn, and
     #: is cancelled if the browser leaves; one that changes something in several steps `completes` them.
     waits: bool = False
@@ -62,6 +65,8 @@ class PageRoute(Struct, frozen=True, kw_only=True):
             return "the audience needs {account} in the path"
         if self.menu and (self.writes or set(self.parameters) - {"account"}):
             return "a page in the navigation is a GET, and about an account or the site"
+        if bool(self.group) != bool(self.menu and self.audience not in OF_ACCOUNTS):
+            return "a page in the navigation has a group, unless it is about an account"
         if self.limit is not None and not (self.writes or self.waits or self.waits_if):
             return "a page that takes turns has no limit of its own"
         if self.form is not None and not self.writes:

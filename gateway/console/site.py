@@ -26,6 +26,7 @@ from gateway.web.fair_turns import FairTurns
 from gateway.web.handler import Surface
 from gateway.web.window_counts import ChangeCounts
 
+ALL_ALERTS = "/site/alerts"  # it lists what the other pages have at the top
 MOST_AT_ONCE = 8  # pages; more would only fill the memory, and the store with requests at one moment
 SHARE = 4  # of them of one person, or of one network of people who are not signed in
 MOST_OF_ONE = 64  # that wait
@@ -75,7 +76,6 @@ class Site:
             self.services,
             asked,
             Cookies(read_cookie, secure=is_secure),
-            home_of_site=self.first_page_of_site,
             imports=self.imports,
         )
 
@@ -93,19 +93,17 @@ class Site:
             return path[len(self.root_path) :] or "/"
         return path
 
-    @property
-    def first_page_of_site(self) -> str:
-        """The first page in the navigation of viewers and operators; empty without one."""
-        return next((route.path for route in self.router.routes if route.menu and route.audience == "viewer"), "")
-
     def static(self, name: str) -> str:
         """The address of a stylesheet or script."""
         return f"{self.root_path}{self.files.path(name)}"
 
     def render(self, view: View, visit: Visit) -> bytes:
         """The HTML of a page."""
+        sees_site = visit.is_signed_in and visit.actor.may("read") and visit.asked.path != ALL_ALERTS
         values = {
             "visit": visit,
+            "attention": self.services.attention.shown_to(visit.actor.id) if sees_site else [],
+            "attention_back": visit.asked.path if visit.asked.method == "GET" else "",
             "title": view.title,
             "menu": menu_of(visit, self.router.routes),
             "notes": visit.take_notes(),

@@ -49,12 +49,10 @@ class Visit:
         asked: Asked,
         cookies: Cookies,
         *,
-        home_of_site: str = "",
         imports: RunningImports | None = None,
     ) -> None:
         self.services = services
         self.imports = imports or RunningImports()
-        self.home_of_site = home_of_site  # the first page for viewers and operators
         self.asked = asked
         self.cookies = cookies
         self.account = ""  # of the path

@@ -207,6 +207,17 @@ sa.Index("usage_monthly_account", usage_monthly.c.account, usage_monthly.c.month
 sa.Index("usage_daily_tags_account", usage_daily_tags.c.account, usage_daily_tags.c.day)
 ROLLUPS = (usage_hourly, usage_daily, usage_monthly, usage_site_hourly, usage_site_daily, usage_daily_tags)
 
+#: Lines over all accounts that are not about a call, by their kind; amounts are positive.
+money_site_hourly = sa.Table(
+    "money_site_hourly",
+    metadata,
+    sa.Column("hour", Time, nullable=False),
+    _text("kind"),
+    *(_big(name) for name in ("lines", "credits", "debits")),
+    sa.PrimaryKeyConstraint("hour", "kind"),
+    sqlite_with_rowid=False,
+)
+
 #: Statements that are final. A row is added once and never changed: `hash` is the SHA-256 of `document`, a JSON text.
 #: `last_seq` and `last_hash` are of the last ledger line up to the end of the month; `month` is its first moment.
 statements = sa.Table(
@@ -234,6 +245,18 @@ refusals_hourly = sa.Table(
     _big("requests"),
     sa.PrimaryKeyConstraint("hour", *REFUSAL_LABELS),
     sa.Index("refusals_hourly_account", "account", "hour"),
+    sqlite_with_rowid=False,
+)
+
+#: The same over all accounts and keys.
+refusals_site_hourly = sa.Table(
+    "refusals_site_hourly",
+    metadata,
+    sa.Column("hour", Time, nullable=False),
+    _text("model"),
+    _text("code"),
+    _big("requests"),
+    sa.PrimaryKeyConstraint("hour", "model", "code"),
     sqlite_with_rowid=False,
 )
 

@@ -65,4 +65,6 @@ def _codes(kind: type[GatewayError]) -> Iterator[str]:
 
 
 _CODES = frozenset(_codes(GatewayError))
+#: The codes of failures of an upstream or of its plugin.
+UPSTREAM_CODES = frozenset(_codes(UpstreamError))
 _OUTCOMES = frozenset({OK, "client_closed", "worker_died", "content_policy_violation"})

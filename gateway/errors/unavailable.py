@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from enum import Enum
 
 from gateway.errors.base import GatewayError
@@ -26,6 +27,10 @@ class StoreFate(Enum):
     UNKNOWN = "sent, fate unknown"  # it may have been executed
 
 
+#: The errors of this process by their fate, since the last report of its metrics.
+STORE_ERRORS: Counter[StoreFate] = Counter()
+
+
 class StoreUnavailable(Unavailable):
     """The store with the keys and balances is unreachable; `fate` says whether the command may have been executed."""
 
@@ -34,6 +39,7 @@ class StoreUnavailable(Unavailable):
     ) -> None:
         super().__init__(message, detail=detail)
         self.fate = fate
+        STORE_ERRORS[fate] += 1
 
     def log_text(self) -> str:
         return f"{self.fate.value}: {self.detail}" if self.detail else self.fate.value

@@ -14,9 +14,10 @@ from typing import Any
 
 import sqlalchemy as sa
 from msgspec import Struct
+from sqlalchemy.engine import Connection
 
 from gateway.database.engine import Database
-from gateway.database.tables import REFUSAL_LABELS, refusal_batches, refusals_hourly
+from gateway.database.tables import REFUSAL_LABELS, refusal_batches, refusals_hourly, refusals_site_hourly
 from gateway.history.batch_mover import BatchMover
 from gateway.history.sql_thread import SqlThread
 from gateway.ledger.refusal_counts import HOUR, RefusalBatch, read_batches, remove_batches
@@ -57,11 +58,27 @@ def add_batches(database: Database, batches: list[RefusalBatch]) -> None:
             return
         now = time.time_ns() // 1000
         connection.execute(refusal_batches.insert(), [{"id": id_, "at": now} for id_ in new])
-        insert = database.insert(refusals_hourly)
-        columns = refusals_hourly.c
-        add = {"requests": columns.requests + insert.excluded.requests}
-        key = list(refusals_hourly.primary_key.columns)
-        connection.execute(insert.on_conflict_do_update(index_elements=key, set_=add), rows)
+        _add(database, connection, refusals_hourly, rows)
+        _add(database, connection, refusals_site_hourly, _of_site(rows))
+
+
+def _add(database: Database, connection: Connection, table: sa.Table, rows: list[dict[str, Any]]) -> None:
+    insert = database.insert(table)
+    add = {"requests": table.c.requests + insert.excluded.requests}
+    key = list(table.primary_key.columns)
+    connection.execute(insert.on_conflict_do_update(index_elements=key, set_=add), rows)
+
+
+def _of_site(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The sums over accounts and keys, in the order of the primary key."""
+    sums: dict[tuple[int, str, str], int] = {}
+    for row in rows:
+        label = (row["hour"], row["model"], row["code"])
+        sums[label] = sums.get(label, 0) + row["requests"]
+    return [
+        {"hour": hour, "model": model, "code": code, "requests": requests}
+        for (hour, model, code), requests in sorted(sums.items())
+    ]
 
 
 class RefusalSum(Struct, frozen=True):
@@ -87,12 +104,22 @@ class RefusalQuery(Struct, frozen=True, kw_only=True):
     keys: Collection[str] | None = None
     model: str = ""
 
+    @property
+    def first_hour(self) -> int:
+        """The hour of `since`, in microseconds."""
+        return int(self.since.timestamp()) // HOUR * HOUR * MICRO
+
+    @property
+    def end(self) -> int:
+        """The first hour that is not read."""
+        return math.ceil(self.until.timestamp() / HOUR) * HOUR * MICRO if self.until is not None else 2**62
+
     def conditions(self) -> Iterator[sa.ColumnElement[bool]]:
         """What a row must fulfil."""
         columns = refusals_hourly.c
-        yield columns.hour >= int(self.since.timestamp()) // HOUR * HOUR * MICRO
+        yield columns.hour >= self.first_hour
         if self.until is not None:
-            yield columns.hour < math.ceil(self.until.timestamp() / HOUR) * HOUR * MICRO
+            yield columns.hour < self.end
         if self.account:
             yield columns.account == self.account
         if self.keys is not None:
@@ -109,6 +136,15 @@ def read_refusals(database: Database, query: RefusalQuery, *, most: int = 1000) 
     select = select.group_by(*labels).order_by(total.desc(), *labels).limit(most)
     with database.reading() as connection:
         return [RefusalSum(*row[:4], int(row[4])) for row in connection.execute(select)]
+
+
+def site_refusals(connection: Connection, query: RefusalQuery) -> dict[str, int]:
+    """The requests that were refused over all accounts and keys, by code, the most frequent first."""
+    column = refusals_site_hourly.c
+    total = sa.func.sum(column.requests)
+    select = sa.select(column.code, total).where(column.hour >= query.first_hour, column.hour < query.end)
+    rows = connection.execute(select.group_by(column.code).order_by(total.desc(), column.code))
+    return {row.code: int(row[1]) for row in rows}
 
 
 def count_refusals(database: Database, query: RefusalQuery) -> int:

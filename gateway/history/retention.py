@@ -22,8 +22,10 @@ from gateway.database.tables import (
     ROLLUPS,
     USER,
     ledger_lines,
+    money_site_hourly,
     refusal_batches,
     refusals_hourly,
+    refusals_site_hourly,
     superseded_lines,
     usage_daily,
     usage_monthly,
@@ -97,7 +99,7 @@ def _remove(database: Database, account: str, seq: int) -> int:
 def _remove_sums(database: Database, until: int) -> None:
     with database.writing() as connection:
         has_old_days = connection.scalar(sa.select(sa.func.min(usage_daily.c.day) < until))
-        for table in (*ROLLUPS, refusals_hourly):
+        for table in (*ROLLUPS, money_site_hourly, refusals_hourly, refusals_site_hourly):
             if table is not usage_monthly:
                 period = next(iter(table.primary_key.columns))
                 connection.execute(table.delete().where(period < until))

@@ -1,8 +1,8 @@
 """Sums of usage by hour, day and month, kept in the same transaction as the lines they sum.
 
 A line of a call counts once: `use` and `reclaim` lines are calls; an `adj` line of a key amends a reclaimed call, and a
-`refund` line of a key gives a call's money back, so both change sums but not `calls`. Other lines are not usage. Lines
-that leave the history are subtracted: `write(…, sign=-1)`.
+`refund` line of a key gives a call's money back, so both change sums but not `calls`. Other lines are not usage: they
+are summed as movements of money (`site_money`). Lines that leave the history are subtracted: `write(…, sign=-1)`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from gateway.database.tables import (
     USAGE,
     USER,
     ledger_lines,
+    money_site_hourly,
     usage_daily,
     usage_daily_tags,
     usage_hourly,
@@ -42,6 +43,7 @@ from gateway.database.tables import (
 from gateway.history.calendar import DAY, HOUR, month_of_day
 from gateway.history.exclusive import importers_waiting
 from gateway.history.line_row import LINE_COLUMNS, LineFacts, facts_of, line_of
+from gateway.history.site_money import Movements
 from gateway.ledger.line import LedgerLine
 
 CALLS = frozenset({"use", "reclaim"})
@@ -79,10 +81,12 @@ class Rollup:
     def __init__(self) -> None:
         self._hours: Sums = {}
         self._tags: Sums = {}  # by day
+        self._movements = Movements()
 
     def add(self, line: LedgerLine, facts: LineFacts) -> None:
         """Add a line."""
         if not costs_usage(line, facts):
+            self._movements.add(line)
             return
         hour = line.milliseconds // _HOUR_MS * HOUR
         outcome = facts.outcome or (RECLAIMED if line.kind == "reclaim" else "")
@@ -115,6 +119,7 @@ class Rollup:
         ):
             _write(connection, table, labels, names, sums)
         _write(connection, usage_daily_tags, (*TAG_LABELS, USER), *_used(self._tags, sign))
+        self._movements.write(connection, sign=sign)
 
 
 def costs_usage(line: LedgerLine, facts: LineFacts) -> bool:
@@ -124,7 +129,7 @@ def costs_usage(line: LedgerLine, facts: LineFacts) -> bool:
 
 def clear(connection: Connection) -> None:
     """Empty all rollups, in the connection's transaction."""
-    for table in ROLLUPS:
+    for table in (*ROLLUPS, money_site_hourly):
         connection.execute(table.delete())
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -66,6 +67,10 @@ class ActiveCalls:
         self._calls.pop(request_id, None)
         if self._empty is not None and not self._calls:
             self._empty.set()
+
+    def by_provider(self) -> Counter[str]:
+        """How many calls are at each provider now."""
+        return Counter(call.provider for call in self._calls.values() if call.attempts)
 
     def largest_body(self, providers: Collection[str]) -> int:
         """The bytes of the largest request that these providers serve; the watchdog asks from its own thread."""

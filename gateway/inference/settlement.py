@@ -13,6 +13,7 @@ from gateway.billing.call_record import CallRecord
 from gateway.billing.price import price_on
 from gateway.billing.usage import Usage
 from gateway.inference.call import Call
+from gateway.inference.recent_failures import RecentFailures
 from gateway.ledger import Ledger
 from gateway.log import WarningLimit, gateway_log
 from gateway.metrics import Metrics
@@ -23,7 +24,8 @@ from gateway.routing.attempt_answers import answers_of
 class Settlement:
     """Settles calls in the ledger and reports them to the metrics and the plugins."""
 
-    def __init__(self, ledger: Ledger, metrics: Metrics, hooks: HookThreads) -> None:
+    def __init__(self, ledger: Ledger, metrics: Metrics, hooks: HookThreads, failures: RecentFailures) -> None:
+        self.failures = failures
         self.ledger = ledger
         self.metrics = metrics
         self.hooks = hooks
@@ -38,6 +40,8 @@ class Settlement:
         record = call.record = _record(call, usage or Usage(requests=0), cost)
         self.ledger.book(call.hold, record, free=usage is None)
         self.metrics.settled(record, upstream_seconds=call.upstream_waited, chunks=call.chunks)
+        if call.sending.failures or record.outcome != "ok":
+            self.failures.note(record, record.answers or call.sending.failures)
         if self._observed:
             self.hooks.call_settled(record)
         if call.sending.trace is not None:

@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from gateway.amounts import NANO
 from gateway.billing.call_record import CallRecord
+from gateway.errors.unavailable import STORE_ERRORS
 from gateway.metrics.shown_models import ALWAYS, MOST, OTHER, ShownModels
 from gateway.metrics.specs import FIRST_TOKEN, INTER_CHUNK, LATENCY, OVERHEAD, STORE
 from gateway.metrics.specs import METRICS as METRICS
@@ -198,6 +199,18 @@ class Metrics:
         self.set("gateway_journal_backlog_bytes", (), float(size))
         self.set("gateway_journal_backlog_age_seconds", (), age)
 
+    def store_errors(self) -> None:
+        """Count the store errors of this process since the last call."""
+        for fate, errors in STORE_ERRORS.items():
+            self.inc("gateway_store_errors", (fate.name.lower(),), errors)
+        STORE_ERRORS.clear()
+
+    def capacity(self, resource: str, used: float, limit: float) -> None:
+        """Set what is in use of a resource, and its limit, if it has one."""
+        self.set("gateway_capacity_used", (resource,), float(used))
+        if limit:
+            self.set("gateway_capacity_limit", (resource,), float(limit))
+
     def build_info(self) -> None:
         """Set `gateway_build_info`."""
         self.set("gateway_build_info", (__version__, platform.python_version()), 1.0)
@@ -287,6 +300,14 @@ class Totals(Collector):
         for samples in self._gauges.values():
             for values in samples.values():
                 values.pop(source, None)
+
+    def gauges(self, name: str) -> dict[Labels, float]:
+        """The values of a gauge by labels; of models without a place, as `text` has them."""
+        return self._gauge_values(_SPECS[name])
+
+    def counters(self, name: str) -> dict[Labels, float]:
+        """The values of a counter by labels."""
+        return dict(self._counters[name])
 
     def text(self, accept: str = "") -> tuple[bytes, str]:
         """The exposition in the format that `accept` names (Prometheus text or OpenMetrics), and its content type."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,7 +20,7 @@ from gateway.history.usage_sums import ERRORS
 from gateway.reports.reports import ReportQuery, Reports
 from gateway.routing.circuit_breaker import CircuitKey
 from gateway.routing.circuit_registry import EXPLAINED
-from gateway.routing.circuit_sync import read_circuit_events, request_probe
+from gateway.routing.circuit_sync import CircuitEvent, read_circuit_events, request_probe
 from gateway.store import Store
 
 RANGE = timedelta(hours=24)
@@ -47,6 +47,36 @@ async def target_forms(actor: Actor, settings: Settings, store: Store) -> list[d
     """Every target of every model, as `gateway models --health` has it; needs the scope `read`."""
     actor.require("read")
     return list(health_forms(settings, await read_circuit_events(store), time.time()))
+
+
+async def provider_forms(actor: Actor, settings: Settings, store: Store, provider: str) -> list[dict[str, Any]]:
+    """`target_forms` of one provider."""
+    return [form for form in await target_forms(actor, settings, store) if form["provider"] == provider]
+
+
+class OpenCircuit(Struct, frozen=True):
+    """Something that is not called: a target, a credential of a provider, or, with credential 0, all of it."""
+
+    provider: str
+    credential: int  # from 1; 0: all
+    model: str  # as the provider calls it; empty: all
+    cause: str
+    reason: str
+    until: datetime
+    is_due: bool  # the next call tries it
+
+
+def open_circuits(settings: Settings, events: Iterable[CircuitEvent]) -> list[OpenCircuit]:
+    """The open circuits of these providers, each once: whole providers and credentials first."""
+    now, found = time.time(), dict[tuple[str, int, str], OpenCircuit]()
+    for event in events:
+        key = (event.provider, event.key.number, event.model)
+        until = datetime.fromtimestamp(event.at + event.seconds, UTC)
+        if event.provider not in settings.providers or (key in found and found[key].until >= until):
+            continue
+        reason = EXPLAINED.get(event.cause, event.cause)
+        found[key] = OpenCircuit(*key, event.cause, reason, until, event.left(now) <= 0)
+    return sorted(found.values(), key=lambda one: (one.model != "", one.provider, one.credential, one.model))
 
 
 async def with_performance(actor: Actor, reports: Reports, forms: Sequence[dict[str, Any]]) -> list[Target]:

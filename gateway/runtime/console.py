@@ -15,7 +15,6 @@ from pathlib import Path
 import msgspec
 
 from gateway import log
-from gateway.admin.machines import EVERY
 from gateway.admin_api.api import AdminApi
 from gateway.admin_api.authentication import Authentication
 from gateway.admin_api.server import AdminServer
@@ -50,7 +49,7 @@ class Console:
     """Serves the admin API and the pages at a socket that listens."""
 
     def __init__(self, channel: socket.socket, listener: socket.socket) -> None:
-        self._helper = Helper(channel, self._receive)
+        self._helper = Helper("console", channel, self._receive)
         self._listener = listener
         self._questions = Questions(self._helper.send)  # to the supervisor
         self._metrics = Metrics()
@@ -88,7 +87,7 @@ class Console:
         local = await _open_local(settings.data_dir, requests)
         reporting = asyncio.create_task(self._helper.report_forever(lambda: self._helper.report(self._metrics)))
         opening = asyncio.create_task(_open_database(services))
-        looking = asyncio.create_task(_look_at_machines(services))
+        looking = asyncio.create_task(services.attention.run())
         following = asyncio.create_task(self._lists.run(lambda: services.discovered, self._one_reload))
         await self._helper.stop.wait()
         tasks = {reporting, opening, looking, following, *self._tasks}
@@ -154,13 +153,6 @@ async def _open_database(services: AdminServices) -> None:
             gateway_log.info("%s", first_operator(settings))
     except GatewayError as error:
         gateway_log.error("the console cannot use the database yet: %s %s", error.message, error.log_text())
-
-
-async def _look_at_machines(services: AdminServices) -> None:
-    """Keep the list of machines for the banner of the pages."""
-    while True:
-        await services.machines.refresh()
-        await asyncio.sleep(EVERY)
 
 
 def first_operator(settings: Settings) -> str:

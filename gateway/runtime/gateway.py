@@ -32,6 +32,7 @@ from gateway.inference.disconnects import Disconnects
 from gateway.inference.idempotency import Idempotency
 from gateway.inference.media_fetching import MediaFetching
 from gateway.inference.paced_steps import PacedSteps
+from gateway.inference.recent_failures import RecentFailures
 from gateway.inference.sessions import SessionIds
 from gateway.inference.settlement import Settlement
 from gateway.inference.sinks import KeepAlive
@@ -140,7 +141,8 @@ class Gateway:
         self.overload = OverloadMonitor(max_lag=limits.max_loop_lag, max_memory=limits.max_memory)
         self.watchdog = Watchdog(self.overload, self._stalled, largest_body=self.active_calls.largest_body)
         self.hooks = HookThreads(plugins, on_lost=self._records_lost)
-        self.settlement = Settlement(self.ledger, self.metrics, self.hooks)
+        self.failures = RecentFailures(store)
+        self.settlement = Settlement(self.ledger, self.metrics, self.hooks, self.failures)
         self.tracing = self._tracing(settings)
         self.keep_alive = KeepAlive(commit_after=limits.commit_after, comment_after=limits.keepalive_comment)
         self._retired: list[Provider] = []
@@ -174,6 +176,7 @@ class Gateway:
         plugins.call_strict("startup", gateway=gateway)
         gateway.import_hints.start()
         gateway.refusals.sender.start()
+        gateway.failures.sender.start()
         if gateway.caller_addresses.keeps:
             gateway.caller_addresses.sender.start()
         gateway.active_calls.start()
@@ -368,6 +371,7 @@ class Gateway:
         await self.idempotency.drain()
         self.import_hints.stop()
         await self.refusals.sender.stop()
+        await self.failures.sender.stop()
         await self.caller_addresses.sender.stop()
         self.access_log.flush()
         await self.hooks.shutdown(self)

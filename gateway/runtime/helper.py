@@ -2,7 +2,7 @@
 
 ::
 
-    helper = Helper(channel)
+    helper = Helper("importer", channel)
     await helper.run(work)          # async def work(briefing: HelperBriefing, store: Store) -> None
 
 The importer and the console are helpers (`helper_process` starts them). A helper gets the configuration over its
@@ -23,6 +23,7 @@ from gateway import log
 from gateway.config.secret import SecretError
 from gateway.log import gateway_log
 from gateway.metrics import Metrics, encode_delta
+from gateway.metrics.process import ProcessMetrics
 from gateway.runtime.helper_process import HelperBriefing
 from gateway.runtime.ipc import Channel, Message
 from gateway.store import Store, StoreSetupError
@@ -38,12 +39,17 @@ Work = Callable[[HelperBriefing, Store], Awaitable[None]]
 class Helper:
     """One helper process from start to stop. `on_message` gets what the supervisor sends after the briefing."""
 
-    def __init__(self, channel: socket.socket, on_message: Callable[[Message], None] = lambda message: None) -> None:
+    def __init__(
+        self, name: str, channel: socket.socket, on_message: Callable[[Message], None] = lambda message: None
+    ) -> None:
+        self._name = name  # importer or console
         self._socket = channel
         self._on_message = on_message
         self._channel: Channel | None = None
         self._briefing: asyncio.Future[HelperBriefing] = asyncio.get_running_loop().create_future()
         self.stop = asyncio.Event()
+        self._process: ProcessMetrics | None = None
+        self._lag = 0.0  # seconds by which the last report was late
 
     async def run(self, work: Work) -> None:
         """Do `work`, which ends after `stop` is set."""
@@ -63,18 +69,22 @@ class Helper:
         self._channel.send(name, payload)
 
     def report(self, metrics: Metrics) -> None:
-        """Send what has changed in the metrics, or that the process is alive."""
-        delta = metrics.drain()
-        if delta is not None:
+        """Send what has changed in the metrics: at least what the process uses, so that it is not silent."""
+        if self._process is None:
+            self._process = ProcessMetrics(metrics, self._name)
+        self._process.note(self._lag)
+        metrics.store_errors()
+        if (delta := metrics.drain()) is not None:
             self.send("counts", encode_delta(delta))
-        else:
-            self.send("alive")
 
     async def report_forever(self, report: Callable[[], None]) -> None:
         """Call `report`, which sends something: the supervisor kills a helper that is silent."""
+        loop = asyncio.get_running_loop()
         while True:
             report()
+            due = loop.time() + REPORT_EVERY
             await asyncio.sleep(REPORT_EVERY)
+            self._lag = max(0.0, loop.time() - due)
 
     async def _work(self, work: Work, briefing: HelperBriefing) -> None:
         settings = briefing.configuration.settings()

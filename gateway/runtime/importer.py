@@ -34,7 +34,7 @@ class Importer:
     """Copies from the store into the database."""
 
     def __init__(self, channel: socket.socket) -> None:
-        self._helper = Helper(channel)
+        self._helper = Helper("importer", channel)
         self._metrics = Metrics()
 
     async def run(self) -> None:

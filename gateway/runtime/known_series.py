@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gateway.config.settings import DEFAULT_GROUP, ModelSettings, Settings, TargetSettings
+from gateway.errors.unavailable import StoreFate
 from gateway.errors.upstream import UpstreamError
 from gateway.metrics import METRICS, UNKNOWN
 from gateway.notifications.mailing import SUBJECTS
@@ -48,6 +49,11 @@ def known_series(settings: Settings) -> Iterator[Series]:
 def _of_gateway(settings: Settings) -> Iterator[Series]:
     for port in ("v1", "side", *(["console"] if settings.console.enabled else [])):
         yield from (("gateway_connections_dropped", (port, kind)) for kind in ("idle", "unfinished", "refused"))
+    workers = (f"worker-{number}" for number in range(settings.server.workers))
+    helpers = ["importer", *(["console"] if settings.console.enabled else [])]
+    yield from (("gateway_process_cpu_seconds", (name,)) for name in ("supervisor", *helpers, *workers))
+    yield from (("gateway_store_errors", (fate.name.lower(),)) for fate in StoreFate)
+    yield from (("gateway_reloads", (result,)) for result in ("used", "refused", "failed"))
     yield from (("gateway_emails", (result,)) for result in ("sent", "failed"))
     yield from (("gateway_importer_failures", (cause,)) for cause in ("database", "refused", "store"))
     yield from (("gateway_group_spend", (group,)) for group in {*settings.groups, DEFAULT_GROUP, UNKNOWN})

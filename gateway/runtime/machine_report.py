@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from collections.abc import Callable
 
 from gateway.admin.configuration_changes import change_event
+from gateway.admin.machine_state import MachineState
 from gateway.admin.machines import EVERY, Machine, announce, withdraw
 from gateway.admin.outbox import AuditOutbox
 from gateway.config.settings import Settings
@@ -19,9 +21,10 @@ from gateway.version import __version__
 class MachineReport:
     """The entry of one gateway in the store, from its start to its end."""
 
-    def __init__(self, machine: str, settings: Settings) -> None:
+    def __init__(self, machine: str, settings: Settings, state: Callable[[], MachineState] = MachineState) -> None:
         self._id = machine
         self._settings = settings
+        self._state = state
         self._changed = asyncio.Event()
         self._changes: list[tuple[Settings, Settings]] = []  # that are not in the audit trail yet
 
@@ -34,6 +37,10 @@ class MachineReport:
         """Another configuration is in use."""
         self._changes.append((self._settings, settings))
         self._settings = settings
+        self._changed.set()
+
+    def changed(self) -> None:
+        """Report soon."""
         self._changed.set()
 
     async def run(self, store: Store) -> None:
@@ -54,4 +61,5 @@ class MachineReport:
             await withdraw(store, self._machine())
 
     def _machine(self) -> Machine:
-        return Machine(self._id, self.name, configuration_hash(self._settings), __version__)
+        hash_ = configuration_hash(self._settings)
+        return Machine(self._id, self.name, hash_, __version__, state=self._state())

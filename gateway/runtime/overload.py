@@ -8,15 +8,13 @@ lasting lag, so one late check refuses no request.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from pathlib import Path
+
+from gateway.metrics.process import resident_bytes
 
 CHECK_EVERY = 0.05  # seconds
 SMOOTHING = 0.2  # weight of the newest lag: overload shows, and ends, after about a second
 MEMORY_EVERY = 20  # checks of the lag per check of the memory, which takes 11 µs
-
-_STATM = Path("/proc/self/statm")
 
 
 class OverloadMonitor:
@@ -60,11 +58,3 @@ class OverloadMonitor:
             (self.max_lag and self.lag > self.max_lag) or (self.max_memory and self.memory > self.max_memory)
         )
         self._schedule()
-
-
-def resident_bytes() -> int:
-    """Resident bytes of this process; 0 if /proc does not report them."""
-    try:
-        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0

@@ -9,9 +9,10 @@ the start only need a restart; a reload that changes them says so in the log.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -24,13 +25,26 @@ from gateway.errors import GatewayError
 from gateway.log import gateway_log, set_level
 from gateway.store import Store
 
+MOST_PROBLEM = 500  # characters
 REMEDY = "correct what its line `reload failed` names, then reload"
+
+
+#: What became of a reload. `refused`: the file is not valid, or a worker could not use it and all took the old one.
+Result = Literal["used", "refused", "failed"]
 
 
 class Reloads:
     """The configuration in use, and its replacement by a newer one."""
 
-    def __init__(self, configuration: Configuration, send: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        send: Callable[[bytes], None],
+        on_result: Callable[[Result], None] = lambda result: None,
+    ) -> None:
+        self.problem = ""  # of the last reload; empty if it is in use
+        self.problem_at = 0.0  # Unix seconds
+        self._on_result = on_result
         self.settings = configuration.settings()
         self.configuration = configuration = configuration.with_tables_of(self.settings)
         self._send = send  # to every worker that runs
@@ -62,6 +76,7 @@ class Reloads:
             except Exception as error:
                 # The edge of a reload: a failure must not stop a gateway that serves.
                 gateway_log.error("reload failed, the old configuration stays: %s", error, exc_info=error)
+                self._end("failed", type(error).__name__)
 
     def used(self, fingerprints: Iterable[bytes]) -> None:
         """What each worker that serves uses now."""
@@ -91,6 +106,7 @@ class Reloads:
             )
             self._use(self._taken, self._taken.settings())
             self._refused = fingerprint
+            self._end("refused", f"worker {worker} could not use it; the log says why")
         elif fingerprint != self._refused:  # otherwise another worker has refused it before
             gateway_log.warning("worker %d refused the configuration %s, which a newer one has replaced", worker, new)
 
@@ -102,15 +118,27 @@ class Reloads:
             configuration = configuration.with_tables_of(settings)
             _check_secrets(settings, before=self.settings)
         except SettingsError as error:
-            _refuse(str(error).splitlines())
+            self._refuse(str(error).splitlines())
             return
         if not force and (problems := await self._removed_groups(settings)):
-            _refuse(problems)
+            self._refuse(problems)
             return
         for name in _fixed(self.settings, settings):
             gateway_log.warning("%s has changed, which takes a restart", name)
         log_warnings(settings)
+        self._end("used")
         self._use(configuration, settings)
+
+    def _refuse(self, problems: Sequence[str]) -> None:
+        for problem in problems:
+            gateway_log.error("reload refused, the old configuration stays: %s", problem)
+        more = f" … and {len(problems) - 1} more" if len(problems) > 1 else ""
+        self._end("refused", f"{problems[0] if problems else ''}"[:MOST_PROBLEM] + more)
+
+    def _end(self, result: Result, problem: str = "") -> None:
+        """Remember what became of the reload."""
+        self.problem, self.problem_at = problem, time.time()
+        self._on_result(result)
 
     async def _removed_groups(self, settings: Settings) -> list[str]:
         """A line for each group that `settings` removes while accounts are in it."""
@@ -140,11 +168,6 @@ def log_warnings(settings: Settings) -> None:
 def _name(fingerprint: bytes) -> str:
     """The beginning of what `sha256sum` prints for the file."""
     return f"sha256:{fingerprint.hex()[:12]}"
-
-
-def _refuse(problems: Iterable[str]) -> None:
-    for problem in problems:
-        gateway_log.error("reload refused, the old configuration stays: %s", problem)
 
 
 def _check_secrets(settings: Settings, *, before: Settings) -> None:

@@ -44,7 +44,7 @@ from gateway.runtime.machine_report import MachineReport
 from gateway.runtime.older_store import let_older_store_close
 from gateway.runtime.pid_file import PidFile
 from gateway.runtime.process_manager import Systemd, shutdown_delay
-from gateway.runtime.reloads import Reloads, log_warnings
+from gateway.runtime.reloads import Reloads, Result, log_warnings
 from gateway.runtime.side_port import SidePort
 from gateway.runtime.sockets import bind_soon, log_addresses
 from gateway.runtime.stopping import drain, serve_on
@@ -71,7 +71,7 @@ class Supervisor:
     """Runs one gateway from start to stop."""
 
     def __init__(self, configuration: Configuration, *, accept_empty_store: bool = False) -> None:
-        self.reloads = Reloads(configuration, self._send_configuration)
+        self.reloads = Reloads(configuration, self._send_configuration, self._reloaded)
         self.systemd = Systemd(os.environ)
         self.draining = asyncio.Event()
         self.hurry = asyncio.Event()
@@ -88,7 +88,9 @@ class Supervisor:
         self.tls = TlsWatch(self.metrics.certificate, self._send_tls)
         self.failure: BaseException | None = None
         self._machine = secrets.token_hex(8)
-        self.report = MachineReport(self._machine, self.settings)
+        self.report = MachineReport(
+            self._machine, self.settings, lambda: self.metrics.state(self.workers, self.watch, self.reloads)
+        )
         self.relay = ConsoleRelay(self._machine, lambda: self.report.name, lambda: self.workers)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -160,7 +162,7 @@ class Supervisor:
         peppers = await self.watch.begin(self.store)
         await let_older_store_close(self.store, self.settings.data_dir, self._start_importer)
         self._keep(self.watch.run())
-        self._keep(self.metrics.watch_disk(self.settings.data_dir))
+        self._keep(self.metrics.watch(self.settings.data_dir, self.store))
         self.recovery = WorkerRecovery(self.store, self.settings.data_dir / "journal")
         self._keep(self.recovery.run())
         self.workers = [self._worker(number, sock, peppers) for number, sock in enumerate(sockets)]
@@ -291,6 +293,10 @@ class Supervisor:
     def reload(self, *, force: bool = False) -> None:
         """Read the configuration again; `force`: also if accounts are in a group that it removes."""
         self._keep(self.systemd.reloads(partial(self.reloads.run, force=force)))
+
+    def _reloaded(self, result: Result) -> None:
+        self.metrics.reloaded(result)
+        self.report.changed()
 
     def _send_configuration(self, payload: bytes) -> None:
         self.metrics.use(self.settings)

@@ -35,6 +35,7 @@ from gateway.http_server.tls_state import TlsState
 from gateway.ledger import Journal
 from gateway.log import gateway_log
 from gateway.metrics import encode_delta
+from gateway.metrics.process import ProcessMetrics
 from gateway.plugins.loader import PluginRefused
 from gateway.runtime.call_questions import answer_calls
 from gateway.runtime.client_limits import trusted_proxies, worker_limits
@@ -97,6 +98,9 @@ class Worker:
         self._one_reload = asyncio.Lock()
         self._newest: Configuration | None = None  # of the reloads that have arrived
         self._reaches_upstreams = True  # as told to the supervisor
+        self._process: ProcessMetrics | None = None
+        self._called: set[str] = set()  # providers of the configurations so far
+        self._most_connections = 0
 
     async def run(self) -> None:
         """Serve until a stop signal."""
@@ -150,6 +154,7 @@ class Worker:
 
     async def _serve(self, gateway: Gateway, listener: socket.socket) -> None:
         limits = worker_limits(gateway.settings)
+        self._most_connections = limits.max_connections
         server = self.server = HTTPServer(
             gateway.application(),
             limits,
@@ -265,6 +270,7 @@ class Worker:
         while True:
             await asyncio.sleep(REPORT_EVERY)
             self._report_upstreams()
+            self._report_use()
             await self._report()
             self._tell("alive")  # without requests there are no counts
 
@@ -276,6 +282,25 @@ class Worker:
         if reaches != self._reaches_upstreams:
             self._reaches_upstreams = reaches
             self._tell("upstreams", b"1" if reaches else b"0")
+
+    def _report_use(self) -> None:
+        """Note what this worker uses of the machine and of its limits."""
+        assert self.gateway is not None
+        assert self.server is not None
+        gateway, metrics = self.gateway, self.gateway.metrics
+        if self._process is None:
+            self._process = ProcessMetrics(metrics, f"worker-{self.spec.number}")
+        self._process.note(gateway.overload.lag)
+        metrics.store_errors()
+        calls = gateway.active_calls.by_provider()
+        self._called |= calls.keys()
+        for provider in self._called:
+            metrics.set("gateway_upstream_calls", (provider,), float(calls[provider]))
+        metrics.capacity("connections_v1", self.server.connections, self._most_connections)
+        for name, budget in (("body_bytes", gateway.bodies.memory), ("upload_bytes", gateway.bodies.disk)):
+            metrics.capacity(name, budget.used, budget.most)
+        if gateway.overload.max_memory:
+            metrics.capacity("worker_bytes", gateway.overload.memory, gateway.overload.max_memory)
 
     async def _answer_question(self, payload: bytes) -> None:
         """Answer about running calls; without an answer the supervisor counts this worker as silent."""

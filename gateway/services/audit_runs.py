@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.admin.store_services import StoreServices
+from gateway.attention.audit_findings import remember_audit
 from gateway.database.engine import Database
 from gateway.errors import Conflict, Unavailable
 from gateway.history.audit import audit_history
@@ -31,6 +32,7 @@ class AuditRuns:
             async with asyncio.timeout(LONGEST):
                 report = await audit_ledger(store, account, warn=gateway_log.warning)
                 report.add(await _audit_database(store, database, account))
+                await remember_audit(store.store, account, report)
                 return report
         except TimeoutError:
             raise Unavailable("The audit takes too long here; run gateway audit") from None

@@ -18,6 +18,8 @@ from gateway.admin.running_calls import NoWorkers, RunningCalls, Workers
 from gateway.admin.store_services import StoreServices
 from gateway.admin.superseded_lines import SupersededLines
 from gateway.admin.transactions import Transactions
+from gateway.attention.stored_facts import StoredFacts, read_facts
+from gateway.attention.watch import AttentionWatch
 from gateway.config.settings import Settings
 from gateway.database.engine import Database
 from gateway.discovery.discovered import Discovered
@@ -65,6 +67,7 @@ class AdminServices:
         self.store = self._store_services(settings, store)
         self.discovered = Discovered(settings, settings)
         self.machines = KnownMachines(store)
+        self.attention = AttentionWatch(store, self.machines, lambda: self.settings, self._stored_facts)
         self.places = Places()  # of what a person or token has few of at a time
         self._workers = workers or NoWorkers()
         self._ask_reload = ask_reload or (lambda data_dir, force: None)
@@ -142,6 +145,9 @@ class AdminServices:
     ) -> T:
         """Call `function(database, …)` in the thread of long queries."""
         return await self._reading.run(function, await self.database(), *args, **kwargs)
+
+    async def _stored_facts(self) -> StoredFacts:
+        return await Transactions(await self.database(), self.sql).read(read_facts)
 
     @property
     def line_pages(self) -> LinePages:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.store.address import ClusterAddress, SentinelAddress, StoreAddress
@@ -37,6 +37,13 @@ if TYPE_CHECKING:
 LONG_TIMEOUT = 30.0
 PROBE_MS = 60_000
 LISTEN_AGAIN = 1.0  # seconds after a channel broke
+
+
+class StoreMemory(NamedTuple):
+    """Bytes; the limit is 0 where a server has none."""
+
+    used: int
+    limit: int
 
 
 class Store:
@@ -170,6 +177,14 @@ class Store:
         for info in await asyncio.gather(*(link.call("INFO") for link in self.links)):
             found |= dict.fromkeys(find(info_fields(info)))
         return list(found)
+
+    async def memory(self) -> StoreMemory:
+        """What all servers together use, and may use; StoreUnavailable if one does not answer."""
+        found = [
+            info_fields(info) for info in await asyncio.gather(*(link.call("INFO", "memory") for link in self.links))
+        ]
+        used, most = ([int(fields.get(name, 0)) for fields in found] for name in ("used_memory", "maxmemory"))
+        return StoreMemory(sum(used), sum(most) if all(most) else 0)
 
     async def unconfirmed(self) -> list[str]:
         """Wait until all writes since `open` survive a crash; return the conditions that were not met, as texts.

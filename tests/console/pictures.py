@@ -50,6 +50,8 @@ async def ask_two_models(page: Page) -> None:
 def pages(call: str) -> dict[str, tuple[str, Prepare]]:
     """The pages by the name of their picture, each with its path and what is done there; `call` is the id of one."""
     return {
+        "home": ("/site?range=7d", nothing),
+        "provider": ("/site/providers/fake?range=7d", nothing),
         "overview": ("/accounts/demo?range=7d", nothing),
         "keys": ("/accounts/demo/keys", nothing),
         "key": ("/accounts/demo/keys/new", create_key),
@@ -95,7 +97,7 @@ async def pictures(target: Path, look: str, folder: Path) -> None:
         await take(w.page, target / f"sign-in-{look}.webp", HIGHEST[look])
         await w.page.goto(demo.console + link_in(text))
         await w.page.get_by_role("button", name="Sign in", exact=True).click()
-        await w.page.wait_for_url("**/accounts/**")
+        await w.page.wait_for_url("**/site")
         calls = demo.command("usage", "list", "demo")
         longest = max(calls, key=lambda call: call["usage"].get("in_text", 0))["request_id"]
         for name, (path, prepare) in pages(longest).items():

@@ -117,7 +117,7 @@ class Samples:
         return await people.transactions.write(insert_sign_up, f"new{self._made}@example.com")
 
     async def _provider(self, user: User | None) -> str:
-        return "corp"
+        return "fake"
 
     async def _new_user(self) -> User:
         self._made += 1

@@ -59,9 +59,11 @@ async def test_operators_and_viewers_are_told_on_each_page_that_machines_differ(
             await c.as_("ann", acme="owner"),
         )
         await announce(store, Machine("1", "one:8080", "aaa", "1.0"))
+        await c.services.attention.refresh()
         shown = await viewer.get("/site/configuration")
         assert banner not in shown.text and "one:8080 aaa" in shown.text
         await announce(store, Machine("2", "two:8080", "bbb", "1.0"))
+        await c.services.attention.refresh()
         shown = await viewer.get("/site/configuration")
         assert banner in shown.text and "two:8080 bbb" in shown.text
         assert banner in (await viewer.get("/site/models")).text

@@ -30,6 +30,8 @@ def restore_sign_ups(connection: Connection) -> None:
 
 #: Undoes 0140 and later migrations; the table of the memberships must be empty.
 AFTER_0135 = (
+    "DROP TABLE money_site_hourly",
+    "DROP TABLE refusals_site_hourly",
     "DROP TABLE memberships",
     "DROP INDEX users_id_email",
     "CREATE TABLE memberships (user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE, account TEXT NOT NULL, "

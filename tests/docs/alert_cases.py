@@ -178,6 +178,25 @@ CASES = (
         labels=ONE,
     ),
     AlertCase(
+        alert="GatewayReloadFailed",
+        fires={_of(1, "gateway_reload_successful"): "1x10 0x30"},
+        quiet={_of(1, "gateway_reload_successful"): "0x10 1x30"},
+        labels={"instance": "m1"},
+    ),
+    AlertCase(
+        alert="GatewayCapacityNearlyUsed",
+        fires={
+            _of(1, "gateway_capacity_used", resource="store_bytes"): "95x40",
+            _of(1, "gateway_capacity_limit", resource="store_bytes"): "100x40",
+        },
+        quiet={  # what has no limit has no series of it
+            _of(1, "gateway_capacity_used", resource="store_bytes"): "80x40",
+            _of(1, "gateway_capacity_limit", resource="store_bytes"): "100x40",
+            _of(1, "gateway_capacity_used", resource="worker_bytes"): "95x40",
+        },
+        labels={"instance": "m1", "resource": "store_bytes"},
+    ),
+    AlertCase(
         alert="GatewayConfigurationsDiffer",
         fires={
             _of(1, "gateway_configuration_info", hash="a"): "1x40",

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 from msgspec import structs
 
-from gateway.database.tables import ledger_lines, refusals_hourly, usage_daily, usage_daily_tags
+from gateway.database.tables import ledger_lines, refusals_hourly, refusals_site_hourly, usage_daily, usage_daily_tags
 from gateway.history import refusals
-from gateway.history.refusals import RefusalQuery, add_batches, count_refusals, read_refusals
+from gateway.history.refusals import RefusalQuery, add_batches, count_refusals, read_refusals, site_refusals
 from gateway.history.rollups import rebuild_rollups
 from gateway.ledger.refusal_counts import HOUR, STREAM, RefusalBatch, RefusalCounts
 from tests.ledger.records import record_of
@@ -53,6 +53,21 @@ async def test_batches_are_summed_and_leave_the_store(world, importing, database
         ):
             assert read_refusals(database, nobodys) == []
             assert count_refusals(database, nobodys) == 0
+
+
+def test_refusals_of_the_site_are_summed_by_code_whatever_the_number_of_accounts(database) -> None:
+    hour = int(HOUR_AGO.timestamp()) // HOUR
+    counts = [
+        (hour, f"acc-{n}", "k", "m", "insufficient_quota" if n % 3 else "rate_limit_exceeded", 2) for n in range(9)
+    ]
+    batches = [RefusalBatch("b1", counts), RefusalBatch("b2", counts[:1])]
+    add_batches(database, batches)
+    add_batches(database, batches)  # they come again
+    with database.reading() as connection:
+        found = site_refusals(connection, RefusalQuery(since=HOUR_AGO, until=datetime.now(UTC)))
+        assert found == {"insufficient_quota": 12, "rate_limit_exceeded": 8}
+        assert site_refusals(connection, RefusalQuery(since=HOUR_AGO + timedelta(hours=3))) == {}
+        assert connection.scalar(sa.select(sa.func.count()).select_from(refusals_site_hourly)) == 2
 
 
 def test_count_of_refusals_has_no_limit_of_groups(database) -> None:

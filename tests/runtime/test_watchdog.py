@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from gateway.metrics.process import resident_bytes
 from gateway.runtime.gateway import Gateway
-from gateway.runtime.overload import OverloadMonitor, resident_bytes
+from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import STALLED, Stall, Watchdog
 from tests.api.conftest import Client, settings, upstream  # noqa: F401 - fixtures
 from tests.api.conftest import client as client

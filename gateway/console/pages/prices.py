@@ -77,5 +77,15 @@ def _value(
 
 ROUTES = (
     PageRoute(method="GET", path="/accounts/{account}/prices", audience="member", function=of_account, menu="Prices"),
-    PageRoute(method="GET", path="/prices", audience="public", function=public, is_open=is_open, menu="Price list"),
+)
+OF_SITE = (
+    PageRoute(
+        method="GET",
+        path="/prices",
+        audience="public",
+        function=public,
+        is_open=is_open,
+        menu="Price list",
+        group="Models",
+    ),
 )

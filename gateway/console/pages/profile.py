@@ -144,7 +144,7 @@ def qr_svg(text: str) -> str:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PROFILE, audience="signed_in", function=show, menu="Profile"),
+    PageRoute(method="GET", path=PROFILE, audience="signed_in", function=show, menu="Profile", group="You"),
     PageRoute(method="POST", path="/profile/name", audience="signed_in", function=rename, form=show),
     PageRoute(
         method="POST", path="/profile/password", audience="signed_in", function=change_password, form=show, always=True

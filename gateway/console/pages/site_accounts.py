@@ -204,7 +204,7 @@ def _post(path: str, function: Any) -> PageRoute:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="viewer", function=list_, menu="Accounts"),
+    PageRoute(method="GET", path=PATH, audience="viewer", function=list_, menu="Accounts", group="People"),
     PageRoute(method="GET", path="/site/new-account", audience="operator", function=new),
     PageRoute(method="POST", path="/site/new-account", audience="operator", function=create, form=new),
     PageRoute(method="GET", path=f"{PATH}/{{account}}", audience="viewer", function=show),

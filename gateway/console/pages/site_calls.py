@@ -174,6 +174,7 @@ ROUTES = (
         audience="viewer",
         function=calls,
         menu="Calls",
+        group="Traffic",
         waits_if=is_ranked,
         limit=SEARCHES,
     ),
@@ -183,6 +184,7 @@ ROUTES = (
         audience="viewer",
         function=running_calls,
         menu="All running calls",
+        group="Traffic",
         waits=True,
         limit=RUNNING,
     ),
@@ -194,7 +196,9 @@ ROUTES = (
         limit=CANCELLATIONS,
     ),
     PageRoute(method="GET", path="/site/ledger/{account}", audience="viewer", function=ledger),
-    PageRoute(method="GET", path="/site/audit", audience="viewer", function=audit, menu="Audit"),
+    PageRoute(method="GET", path="/site/audit", audience="viewer", function=audit, menu="Audit", group="Money"),
     PageRoute(method="POST", path="/site/audit", audience="operator", function=run_audit, form=audit),
-    PageRoute(method="GET", path="/site/audit-trail", audience="viewer", function=trail, menu="Audit trail"),
+    PageRoute(
+        method="GET", path="/site/audit-trail", audience="viewer", function=trail, menu="Audit trail", group="System"
+    ),
 )

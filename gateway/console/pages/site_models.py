@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from gateway.admin.discovered_models import discovered_forms, provider_forms
+from gateway.attention.provider_rules import provider_page
 from gateway.config.pattern_models import REASONS, SERVED
 from gateway.console.fields import whole_number
 from gateway.console.numbered_pages import numbered_page
@@ -49,6 +50,7 @@ async def models(visit: Visit) -> Reply:
         "known": len(found),
         "search": visit.query("q"),
         "only_bad": only_bad,
+        "page_of": provider_page,
         "providers": sorted(visit.settings.providers.items()),
         "lists": {one["provider"]: one for one in provider_forms(visit.services.discovered)},
     }
@@ -148,10 +150,17 @@ def _configuration(visit: Visit) -> dict[str, Any]:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=MODELS, audience="viewer", function=models, menu="Models"),
+    PageRoute(method="GET", path=MODELS, audience="viewer", function=models, menu="Models", group="Models"),
     PageRoute(method="GET", path=f"{MODELS}/discovered", audience="viewer", function=discovered),
     PageRoute(method="POST", path=f"{MODELS}/probe", audience="operator", function=probe_target, form=models),
-    PageRoute(method="GET", path=CONFIGURATION, audience="viewer", function=configuration, menu="Configuration"),
+    PageRoute(
+        method="GET",
+        path=CONFIGURATION,
+        audience="viewer",
+        function=configuration,
+        menu="Configuration",
+        group="System",
+    ),
     PageRoute(
         method="POST",
         path=f"{CONFIGURATION}/check",
@@ -168,6 +177,7 @@ ROUTES = (
         audience="viewer",
         function=plugins,
         menu="Plugins",
+        group="System",
         waits=True,
         limit=request_limits.CHECKS,
     ),

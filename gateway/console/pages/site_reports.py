@@ -31,7 +31,14 @@ def _form(visit: Visit) -> ReportForm:
 
 ROUTES = (
     PageRoute(
-        method="GET", path=PATH, audience="viewer", function=reports, menu="All reports", waits=True, limit=REPORTS
+        method="GET",
+        path=PATH,
+        audience="viewer",
+        function=reports,
+        menu="All reports",
+        group="Money",
+        waits=True,
+        limit=REPORTS,
     ),
     PageRoute(method="GET", path=f"{PATH}.csv", audience="viewer", function=reports_csv, waits=True, limit=REPORTS),
     PageRoute(method="GET", path=f"{PATH}.json", audience="viewer", function=reports_json, waits=True, limit=REPORTS),

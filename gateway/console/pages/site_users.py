@@ -216,7 +216,7 @@ def _post(path: str, function: Any, limit: Limit | None = None) -> PageRoute:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="viewer", function=list_, menu="Users"),
+    PageRoute(method="GET", path=PATH, audience="viewer", function=list_, menu="Users", group="People"),
     PageRoute(method="GET", path="/site/new-user", audience="operator", function=invite_form),
     PageRoute(method="POST", path="/site/new-user", audience="operator", function=invite, form=invite_form),
     PageRoute(method="POST", path="/site/invitations/{invitation_id}/withdraw", audience="operator", function=withdraw),

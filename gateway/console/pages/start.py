@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from gateway.admin.pages import page_of
-from gateway.console.menu import current_account
+from gateway.console.menu import HOME_OF_SITE, current_account
 from gateway.console.replies import PAGE, Redirect, Reply, View
 from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 
 
 async def start(visit: Visit) -> Reply:
+    if visit.actor.may("read"):
+        return Redirect(HOME_OF_SITE)
     account = current_account(visit)
-    if account:
-        return Redirect(f"/accounts/{account}")
-    if visit.actor.may("read") and visit.home_of_site:
-        return Redirect(visit.home_of_site)
-    return Redirect("/profile")
+    return Redirect(f"/accounts/{account}" if account else "/profile")
 
 
 async def accounts(visit: Visit) -> Reply:

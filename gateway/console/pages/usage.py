@@ -15,6 +15,7 @@ from gateway.admin.price_list import permitted_models
 from gateway.admin.rights import creates_keys, reads_keys
 from gateway.admin.times import from_micros, to_micros
 from gateway.amounts import format_amount
+from gateway.attention.provider_rules import provider_page
 from gateway.console.call_order import CallOrder, chosen_order, is_ranked, place_in
 from gateway.console.choices import MOST_KEYS, MOST_MEMBERS, keys_to_choose, members_to_choose, sees_all
 from gateway.console.fields import whole_number
@@ -188,6 +189,8 @@ async def show(visit: Visit, account: str, request_id: str) -> Reply:
         "key": key,
         "buckets": BUCKETS,
         "tones": TONES,
+        "sees_site": visit.actor.may("read"),
+        "page_of": provider_page,
         "comparison": await compare(Reports(people.transactions), visit.actor, call),
         "moment": datetime.fromisoformat(form["at"]),
     }

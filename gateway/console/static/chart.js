@@ -1,4 +1,5 @@
-// Draws each chart from the table inside its figure: stacked bars, one series for each model, of its spend or its calls.
+// Draws each chart from the table inside its figure: stacked bars, one series for each model, of its spend or its calls;
+// or, for performance, bars of calls and failures, or lines of the times to the first token.
 (() => {
   "use strict";
 
@@ -9,18 +10,29 @@
 
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-  // What is shown: it stays when a filter changes, and on the next page of this tab.
-  const KEPT = "chart-measure";
-  const shown = () => (sessionStorage.getItem(KEPT) === "calls" ? "calls" : "spend");
+  // What is shown: it stays when a filter changes, and on the next page of this tab. The first choice is the usual one.
+  const KEPT = "chart-";
+  const kindOf = (figure) => figure.dataset.measures ?? "measure";
+  const choices = (figure) => [...figure.querySelectorAll(".switch input")].map((input) => input.value);
+  const shown = (figure) => {
+    const kept = sessionStorage.getItem(KEPT + kindOf(figure));
+    return choices(figure).includes(kept) ? kept : choices(figure)[0];
+  };
 
-  // Each model has two columns: its spend and its calls.
-  const read = (table, measure) => {
-    const names = [...table.tHead.rows[0].cells].slice(1).map((cell) => cell.textContent);
+  // The columns of a measure. Each model has two: its spend and its calls; the columns of performance name their measures.
+  const read = (figure, measure) => {
+    const table = figure.querySelector("table");
+    const heads = [...table.tHead.rows[0].cells];
     const rows = [...table.tBodies[0].rows];
     const times = rows.map((row) => Number(row.cells[0].dataset.at));
+    const cells = (at) => rows.map((row) => (row.cells[at].textContent.trim() === "–" ? null : value(row.cells[at])));
+    if (kindOf(figure) === "performance") {
+      const found = heads.map((head, at) => [head, at]).filter(([head]) => head.dataset.measure?.split(" ").includes(measure));
+      return { names: found.map(([head]) => head.textContent), times, columns: found.map(([, at]) => cells(at)) };
+    }
+    const names = heads.slice(1).map((cell) => cell.textContent);
     const first = measure === "calls" ? 2 : 1;
-    const columns = names.map((_, at) => rows.map((row) => value(row.cells[first + 2 * at])));
-    return { names, times, columns };
+    return { names, times, columns: names.map((_, at) => cells(first + 2 * at)) };
   };
 
   // Each column on top of those before it; the topmost is drawn first.
@@ -57,15 +69,18 @@
   const draw = (figure) => {
     const place = figure.querySelector(".plot");
     const period = figure.dataset.chart;
-    const measure = shown();
-    const { names, times, columns } = read(figure.querySelector("table"), measure);
+    const measure = shown(figure);
+    const { names, times, columns } = read(figure, measure);
     if (!times.length) return;
-    const ticks = measure === "calls" ? callsText : amountText;
+    const isWhole = measure !== "spend";
+    const isLines = measure === "first";
+    const ticks = isWhole ? callsText : amountText;
     const choice = figure.querySelector(".switch");
     choice.querySelector(`[value="${measure}"]`).checked = true;
     choice.hidden = false;
-    place.setAttribute("aria-label", `Stacked bars of the ${measure} in the table below`);
-    const sums = stacked(columns);
+    const label = isLines ? "Lines of the times to the first token in ms" : `Stacked bars of the ${measure === "failed" ? "failures" : measure}`;
+    place.setAttribute("aria-label", `${label} in the table below`);
+    const sums = isLines ? columns : stacked(columns);
     const moment = momentOf(period);
     const order = names.map((_, at) => names.length - 1 - at);
     const text = style("--faint");
@@ -76,11 +91,8 @@
       return {
         label: names[at],
         stroke: colour,
-        fill: colour,
-        width: 0,
-        points: { show: false },
-        paths: uPlot.paths.bars({ size: [0.8, 60] }),
-        value: (_, __, ___, row) => (row === null || row === undefined ? "" : ticks(columns[at][row])),
+        ...(isLines ? { width: 2, spanGaps: true } : { fill: colour, width: 0, points: { show: false }, paths: uPlot.paths.bars({ size: [0.8, 60] }) }),
+        value: (_, __, ___, row) => (row === null || row === undefined || columns[at][row] === null ? "" : ticks(columns[at][row])),
       };
     });
     const options = {
@@ -88,7 +100,7 @@
       height: HEIGHT,
       tzDate: (seconds) => (period === "hour" ? new Date(seconds * 1e3) : uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC")),
       scales: { x: { time: true, range: (_, low, high) => [low - step / 2, high + step / 2] }, y: { range: (_, __, high) => [0, high * 1.05 || 1] } },
-      axes: [{ ...axis, ...ticksOf(period) }, { ...axis, size: 70, ...(measure === "calls" ? { incrs: WHOLE } : {}), values: (_, amounts) => amounts.map(ticks) }],
+      axes: [{ ...axis, ...ticksOf(period) }, { ...axis, size: 70, ...(isWhole ? { incrs: WHOLE } : {}), values: (_, amounts) => amounts.map(ticks) }],
       series: [{ label: "\u00a0", value: (_, at) => (at === null ? "" : moment(at)) }, ...series],
       cursor: { drag: { x: false, y: false } },
     };
@@ -119,7 +131,7 @@
     document.addEventListener("htmx:after:swap", drawAll);
     document.addEventListener("change", (event) => {
       if (!event.target.matches(".switch input")) return;
-      sessionStorage.setItem(KEPT, event.target.value);
+      sessionStorage.setItem(KEPT + kindOf(event.target.closest("[data-chart]")), event.target.value);
       drawAll();
     });
   };

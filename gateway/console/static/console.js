@@ -70,20 +70,30 @@
     input.reportValidity();
   };
 
-  // In a narrow window the navigation has rows that scroll: the current page is to be in sight in its row.
-  const showCurrentPage = () => {
-    const current = document.querySelector(".side [aria-current]");
-    const row = current?.closest("ul");
-    if (!row) return;
-    const [inside, around] = [current.getBoundingClientRect(), row.getBoundingClientRect()];
-    row.scrollLeft += inside.left - around.left - (around.width - inside.width) / 2;
+  // Groups of the navigation stay as the reader has left them, in all tabs. The group of the page is open.
+  const KEPT = "closed-groups";
+  const read = () => {
+    try {
+      return JSON.parse(localStorage.getItem(KEPT)) ?? {};
+    } catch {
+      return {};
+    }
+  };
+  const keepGroups = () => {
+    for (const group of document.querySelectorAll(".side details")) {
+      const [head, kept] = [group.querySelector("summary"), read()];
+      const name = head.textContent.split(" ")[0];
+      if (name in kept && !group.classList.contains("here")) group.open = kept[name];
+      head.addEventListener("click", () => localStorage.setItem(KEPT, JSON.stringify({ ...read(), [name]: !group.open })));
+    }
+    document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest" });
   };
 
   // A browser may leave a link that has a pixel in sight where it is when it gets the focus.
   const showFocus = (event) => event.target.scrollIntoView({ block: "nearest", inline: "nearest" });
 
   const ready = () => {
-    showCurrentPage();
+    keepGroups();
     document.querySelector(".side")?.addEventListener("focusin", showFocus);
     localise(document);
     for (const only of document.querySelectorAll("[data-scripted][hidden]")) only.hidden = false;

@@ -6,6 +6,7 @@ the way must be in view, must not be covered, and must show the focus. Else the 
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from playwright.async_api import Locator, Page
@@ -55,6 +56,13 @@ class Hands(Protocol):
 
     async def follow(self, control: Locator) -> None:
         """Use a link, or the button of a form, and get the next page."""
+
+
+async def open_pages(page: Page, hands: Hands) -> None:
+    """Open the navigation, where a narrow window has a button for it."""
+    button = page.get_by_role("button", name=re.compile("^Pages"))
+    if await button.is_visible():
+        await hands.press(button)
 
 
 class Pointer:

@@ -5,6 +5,7 @@ Every control of a page is reached by Tab and shows the focus then.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ async def sign_in(page: Any, url: str, email: str) -> None:
     await page.get_by_label("E-mail").fill(email)
     await page.get_by_label("Password").fill(PASSWORD)
     await page.get_by_role("button", name="Sign in", exact=True).click()
-    await page.wait_for_url("**/accounts/**")
+    await page.wait_for_url(re.compile(r"/(accounts/.|site$|profile$)"))
 
 
 async def load(w: Any, url: str) -> int:

@@ -20,6 +20,7 @@ async def test_operator_refunds_a_call_and_takes_a_new_configuration_into_use(
     yard: Yard, tmp_path: Any, look: dict[str, Any]
 ) -> None:
     from tests.console.browser.chromium import window
+    from tests.console.browser.hands import Pointer, open_pages
 
     [port] = free_ports(1)
     gateway = yard.make(MODELS, console_port=port)
@@ -43,6 +44,7 @@ async def test_operator_refunds_a_call_and_takes_a_new_configuration_into_use(
 
         config = gateway.config.read_text()
         gateway.config.write_text(config + '\n[models.added]\nprovider = "fake"\nfree = true\n')
+        await open_pages(page, Pointer(page))
         await page.get_by_role("link", name="Configuration").click()
         assert "models.added" not in await page.locator("main").inner_text()
         await page.get_by_role("button", name="Check the file on the disk").click()
@@ -50,9 +52,11 @@ async def test_operator_refunds_a_call_and_takes_a_new_configuration_into_use(
         await page.get_by_role("button", name="Reload").click()
         await page.get_by_text("is in use now").wait_for()
         assert "[models.added]" in await page.locator("main").inner_text()
+        await open_pages(page, Pointer(page))
         await page.get_by_role("link", name="Plugins").click(timeout=60_000)
         assert "built-in" in await page.locator("main").inner_text()
 
+        await open_pages(page, Pointer(page))
         await page.get_by_role("link", name="Audit trail").click()
         text = await page.locator("main").inner_text()
         assert "accounts.refund" in text and "configuration.reload" in text and "root@example.com" in text

@@ -45,7 +45,7 @@ async def test_key_is_created_used_and_revoked_from_the_link_of_the_operator_to_
 ) -> None:
     from tests.console.browser.axe import violations
     from tests.console.browser.chromium import window
-    from tests.console.browser.hands import Hands, Keyboard, Pointer
+    from tests.console.browser.hands import Hands, Keyboard, Pointer, open_pages
 
     [port] = free_ports(1)
     gateway = yard.make(MODELS, console_port=port)
@@ -63,6 +63,7 @@ async def test_key_is_created_used_and_revoked_from_the_link_of_the_operator_to_
         # The operator signs in, creates an account, credits it and invites a user.
         await page.goto(made["link"])
         await operates.follow(page.get_by_role("button", name="Sign in").first)
+        await open_pages(page, operates)
         await operates.follow(page.get_by_role("link", name="Accounts", exact=True))
         await operates.follow(page.get_by_role("link", name="Create an account"))
         await operates.write(page.get_by_label("Name"), "acme")
@@ -84,6 +85,7 @@ async def test_key_is_created_used_and_revoked_from_the_link_of_the_operator_to_
         await uses.write(user.get_by_label("New password"), PASSWORD)
         await uses.write(user.get_by_label("The same again"), PASSWORD)
         await uses.follow(user.get_by_role("button", name="Accept and sign in"))
+        await open_pages(user, uses)
         await uses.follow(user.get_by_role("link", name="API keys"))
         await uses.follow(user.get_by_role("link", name="Create a key"))
         await uses.write(user.get_by_label("Name"), "my laptop")
@@ -100,6 +102,7 @@ async def test_key_is_created_used_and_revoked_from_the_link_of_the_operator_to_
         assert user.url.partition("#")[0].endswith("/accounts/acme/keys")
 
         # The shown command calls; soon the call is in the usage, with its cost.
+        await open_pages(user, uses)
         await uses.follow(user.get_by_role("link", name="Usage"))
         assert await user.locator("#results tbody tr").count() == 0
         answer = await shell(command)
@@ -118,6 +121,7 @@ async def test_key_is_created_used_and_revoked_from_the_link_of_the_operator_to_
         assert "Cost breakdown" in text and "Charged" in text and "my laptop" in text
 
         # The user revokes the key: the same command is refused.
+        await open_pages(user, uses)
         await uses.follow(user.get_by_role("link", name="API keys"))
         await uses.follow(user.get_by_role("link", name="Revoke my laptop"))
         await uses.follow(user.get_by_role("button", name="Revoke the key"))
@@ -126,6 +130,7 @@ async def test_key_is_created_used_and_revoked_from_the_link_of_the_operator_to_
         assert (await shell(f"{command} -s -o /dev/null -w '%{{http_code}}'")).strip() == "401"
 
         # The operator finds all of it.
+        await open_pages(page, operates)
         await operates.follow(page.get_by_role("link", name="Audit trail"))
         text = await page.locator("main").inner_text()
         assert [action for action in TRAIL if action not in text] == []

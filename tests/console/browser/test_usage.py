@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.console.browser.test_looks import sign_in
-from tests.console.client import PASSWORD, ROOT
+from tests.console.client import PASSWORD
 from tests.console.history import ago, history
 from tests.console.sights import furnished
 from tests.polling import until
@@ -15,15 +15,6 @@ from tests.polling import until
 pytestmark = pytest.mark.slow
 
 USAGE = "/accounts/acme/usage"
-NARROW = {"width": 390, "height": 844}
-#: For each row of the navigation: whether its first and its current page are within the window.
-ROWS = """() => [...document.querySelectorAll(".side ul")].map((row) => {
-  const isIn = (one) => {
-    const box = one?.getBoundingClientRect();
-    return box ? box.left >= 0 && box.right <= innerWidth : null;
-  };
-  return [isIn(row.querySelector("a")), isIn(row.querySelector("[aria-current]"))];
-})"""
 
 
 @pytest.mark.holds("console.md#usage-and-overview-1")
@@ -99,16 +90,3 @@ async def test_outcomes_follow_the_other_filters_and_keep_the_focus(console: Any
         await w.page.get_by_text("1 call,").wait_for()
         assert await outcomes.evaluate("one => one === document.activeElement")
         assert await outcomes.input_value() == "content_filter" and w.faults == []
-
-
-async def test_rows_of_the_narrow_navigation_scroll_on_their_own(console: Any, tmp_path: Any) -> None:
-    from tests.console.browser.chromium import window
-
-    async with console() as c, window(tmp_path / "profile", viewport=NARROW) as w:
-        user = await furnished(c)
-        await (await c.services.people()).users.edit(ROOT, user.id, {"role": "operator"})
-        await sign_in(w.page, c.url, user.email)
-        await w.page.goto(f"{c.url}/accounts/acme/members")
-        assert await w.page.evaluate(ROWS) == [[False, True], [True, None]]
-        await w.page.goto(f"{c.url}/site/audit")
-        assert await w.page.evaluate(ROWS) == [[True, None], [False, True]]
