@@ -80,8 +80,8 @@ class InferenceHandler(KeyedHandler):
                 self.client_gone,
                 session=self.metadata.session,
             )
-            if self.services.tracing is not None:
-                asked.trace = self.services.tracing.begin(self.metadata.forwarded_headers, self.path)
+            if self.services.traces.current is not None:
+                asked.trace = self.services.traces.current.begin(self.metadata.forwarded_headers, self.path)
             try:
                 await self.pipeline.run(
                     asked,

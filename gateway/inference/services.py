@@ -30,7 +30,7 @@ from gateway.metrics import Metrics
 from gateway.routing.dispatcher import Dispatcher
 from gateway.routing.router import Router
 from gateway.store import Store
-from gateway.telemetry.tracing import Tracing
+from gateway.telemetry.tracing import Traces
 from gateway.uploads.body_budgets import BodyBudgets
 
 
@@ -78,7 +78,7 @@ class Services(Protocol):
     keep_alive: KeepAlive
     metrics: Metrics
     access_log: AccessLog
-    tracing: Tracing | None  # None where calls are not traced
+    traces: Traces
     refusals: RefusalCounts
     caller_addresses: CallerAddresses
     unreadable_prices: UnreadablePrices

@@ -62,7 +62,7 @@ from gateway.runtime.watchdog import Stall, Watchdog
 from gateway.store import Store
 from gateway.store.greeting import ServerIdentity
 from gateway.store.identity import StoreGuard
-from gateway.telemetry.tracing import Tracing
+from gateway.telemetry.tracing import Traces
 from gateway.uploads.body_budgets import BodyBudgets
 
 #: Seconds for which a replaced provider is kept for its running calls: the longest time of a call.
@@ -143,7 +143,7 @@ class Gateway:
         self.hooks = HookThreads(plugins, on_lost=self._records_lost)
         self.failures = RecentFailures(store)
         self.settlement = Settlement(self.ledger, self.metrics, self.hooks, self.failures)
-        self.tracing = self._tracing(settings)
+        self.traces = Traces(settings.telemetry, on_lost=partial(self.metrics.inc, "gateway_traces_lost", ()))
         self.keep_alive = KeepAlive(commit_after=limits.commit_after, comment_after=limits.keepalive_comment)
         self._retired: list[Provider] = []
         self._proof: asyncio.Task[None] | None = None
@@ -201,7 +201,7 @@ class Gateway:
             catalog = await asyncio.to_thread(Catalog.build, found.settings, (self.settings, self.catalog))
             await self._use_providers(settings, previous=self.settings)
             await self.price_tables.publish(catalog.prices())  # before the first hold at one of them
-            await self._retrace(settings)
+            await self.traces.use(settings.telemetry)
             self._use(found.settings, catalog, await self._router(catalog))
             self.lists.take(found)
 
@@ -229,19 +229,6 @@ class Gateway:
         router = Router(catalog, self.providers, health=self.health, reasoning=self.reasoning, makes_groups=False)
         await router.make_groups()
         return router
-
-    def _tracing(self, settings: Settings) -> Tracing | None:
-        """What traces calls; None where they are not traced."""
-        if not settings.telemetry.traces_calls:
-            return None
-        return Tracing(settings.telemetry, on_lost=partial(self.metrics.inc, "gateway_traces_lost", ()))
-
-    async def _retrace(self, settings: Settings) -> None:
-        """Trace as `settings` say from now on."""
-        if settings.telemetry != self.settings.telemetry:
-            before, self.tracing = self.tracing, self._tracing(settings)
-            if before is not None:
-                await before.close()
 
     def _use(self, settings: Settings, catalog: Catalog, router: Router) -> None:
         self.settings, self.catalog = settings, catalog
@@ -375,8 +362,7 @@ class Gateway:
         await self.caller_addresses.sender.stop()
         self.access_log.flush()
         await self.hooks.shutdown(self)
-        if self.tracing is not None:
-            await self.tracing.close()
+        await self.traces.close()
         for provider in [*_instances(self.providers), *self._retired]:
             await self._close_provider(provider)
         await self.upstream.close()

@@ -152,12 +152,9 @@ class Supervisor:
         self.side = SidePort(self, limits, trusted=lambda: trusted_proxies(self.settings), on_full=report)
         await self.side.start((await bind_soon(metrics.host, metrics.port, 1))[0])
         console = await self._bind_console()
-        self.watch = StoreWatch(
-            self.settings,
-            accept_empty=self._accept_empty_store,
-            on_claimed=self._store_claimed,
-            on_back=self._store_is_back,
-        )
+        again, claimed = self._store_is_back, self._store_claimed
+        empty = self._accept_empty_store
+        self.watch = StoreWatch(self.settings, accept_empty=empty, on_claimed=claimed, on_back=again)
         self.store = await self._open_store(self.watch.guard)
         peppers = await self.watch.begin(self.store)
         await let_older_store_close(self.store, self.settings.data_dir, self._start_importer)

@@ -2,10 +2,11 @@
 
 ::
 
-    tracing = Tracing(settings.telemetry, on_lost=…)     # one for each worker
-    trace = tracing.begin(headers, path)                 # None for most calls
+    traces = Traces(settings.telemetry, on_lost=…)       # of a worker
+    if traces.current is not None:                       # where calls are traced
+        trace = traces.current.begin(headers, path)      # None for most calls
     trace.settled(record, started=…)                     # queues the spans, without waiting
-    await tracing.close()                                # sends what waits
+    await traces.close()                                 # sends what waits
 
 A collector that does not answer delays nothing: `QUEUED` calls wait for it, later ones are lost and counted.
 """
@@ -40,7 +41,7 @@ CLOSE_WITHIN = 2.0  # seconds for the rest of the queue when the worker stops
 
 
 class Tracing:
-    """The traces of one worker. Its thread starts with the first call that is traced."""
+    """Makes traces by some settings. Its thread starts with the first call that is traced."""
 
     def __init__(self, settings: TelemetrySettings, *, on_lost: Callable[[int], None]) -> None:
         self._settings = settings
@@ -134,6 +135,32 @@ class Tracing:
             ended.cancel()
             self._on_lost(self._calls.qsize())
             self._warn("the collector did not answer before the stop")
+
+
+class Traces:
+    """The traces of one worker, whose settings a reload may change."""
+
+    __slots__ = ("_on_lost", "_settings", "current")
+
+    def __init__(self, settings: TelemetrySettings, *, on_lost: Callable[[int], None]) -> None:
+        self._settings, self._on_lost = settings, on_lost
+        self.current = self._new()  # None where calls are not traced
+
+    def _new(self) -> Tracing | None:
+        return Tracing(self._settings, on_lost=self._on_lost) if self._settings.traces_calls else None
+
+    async def use(self, settings: TelemetrySettings) -> None:
+        """Trace as `settings` say from now on, and send what waits."""
+        if settings != self._settings:
+            before, self._settings = self.current, settings
+            self.current = self._new()
+            if before is not None:
+                await before.close()
+
+    async def close(self) -> None:
+        """Send what waits."""
+        if self.current is not None:
+            await self.current.close()
 
 
 def _texts(trace: CallTrace, request: object) -> tuple[str, str]:

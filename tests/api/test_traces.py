@@ -144,11 +144,10 @@ class TestOwnSample:
     async def test_caller_decides_nothing_where_callers_are_not_followed(
         self, client: Client, gateway: Gateway, collector: Collector
     ) -> None:
-        assert gateway.tracing is not None
         headers = {**client.headers, "traceparent": PARENT}
         async with client.request("POST", "/v1/chat/completions", headers=headers, json=TWO) as response:
             assert response.status == 200
-        await gateway.tracing.close()
+        await gateway.traces.close()
         assert collector.spans_so_far == []
 
 
@@ -270,7 +269,7 @@ async def test_reload_changes_what_is_traced(client: Client, gateway: Gateway, c
     await client.chat()
     off = structs.replace(gateway.settings, telemetry=TelemetrySettings())
     await gateway.reload(off)
-    assert gateway.tracing is None
+    assert gateway.traces.current is None
     assert len(await collector.spans(2)) == 2, "what waited was sent"
     response, _ = await client.chat()
     assert response.status == 200
