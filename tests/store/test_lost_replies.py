@@ -103,7 +103,8 @@ async def test_command_whose_reply_is_always_lost_is_given_up_and_the_others_are
         with pytest.raises(StoreUnavailable) as caught:
             await lost
         assert caught.value.fate is StoreFate.UNKNOWN
-        assert loser.connections - before <= MOST_LOSSES
+        # A reset discards replies before it that a preempted link has not read: the loss then counts for those commands.
+        assert MOST_LOSSES <= loser.connections - before <= 2 * MOST_LOSSES
 
 
 async def test_server_that_answers_no_script_is_asked_a_few_times_until_the_timeout(valkey: Path) -> None:
