@@ -6,8 +6,8 @@ the SDKs of vendors, which take seconds in each of its processes. Tests of what 
 by their own assertions only; a full run also checks it by the SDK's types. `tests.conftest` sets `is_on` before the
 tests are imported.
 
-The environment variable TESTS_CASES is the number of cases from which a test has only some. tox sets it to 5 on further
-interpreters: no line of the gateway depends on the version of Python.
+A test with more cases than the environment variable TESTS_CASES says has only some of them. tox sets it to 5 on Python
+3.12 and 3.13, because no line of the gateway depends on the version of Python.
 
 `pytest -m slow`, as in `tox -e slow`, has the rest: the slow tests, the other cases, and once more those tests that try
 less in a quick run.

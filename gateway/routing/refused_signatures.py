@@ -4,7 +4,7 @@ Such reasoning has no mark of its vendor, so only the refusal shows that it is f
 turns is left out. Anthropic refuses a call of a tool without its thinking while `thinking` is a budget, so thinking is
 off for this one call where the last assistant turn has a call. Responses: reasoning items are left out. Gemini: the
 signatures are left out, and the provider sends Google's documented bypass to a model that demands one. Chat: the fields
-that carry any of these are left out. Nothing is read of a request before its upstream has refused it.
+that carry any of these are left out. A request is examined only after its upstream has refused it.
 """
 
 from __future__ import annotations

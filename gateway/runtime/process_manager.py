@@ -18,7 +18,7 @@ from gateway.config.settings import ServerSettings
 NOTIFY_SOCKET = "NOTIFY_SOCKET"  # set by systemd for units with Type=notify
 WATCHDOG_USEC, WATCHDOG_PID = "WATCHDOG_USEC", "WATCHDOG_PID"  # set by systemd for units with WatchdogSec
 KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set in each container of Kubernetes
-RETRY_INTERVAL = 0.1  # seconds until a state is sent again for which systemd's queue had no room
+RETRY_INTERVAL = 0.1  # seconds between two attempts to send a state while systemd's queue is full
 MAX_UNSENT = 16  # states; only the last ones say what the process does
 MANAGED_DELAY = 5.0  # seconds; a balancer that asks every two seconds has seen two refusals by then
 
@@ -80,13 +80,13 @@ class Systemd:
         self._reloads += 1
         try:
             await work()
-        finally:  # what runs is the configuration of before, if the reload has failed
+        finally:  # if the reload has failed, the old configuration still runs
             self._reloads -= 1
             if self._serves and not self._reloads:
                 self._tell("READY=1")
 
     def _tell(self, state: str) -> None:
-        """Send a state after those that wait. A state that is lost would never be sent again."""
+        """Send a state after those that wait for systemd. No later message repeats a lost state."""
         self._unsent.append(state)
         if not self._is_waiting:
             self._send_unsent()

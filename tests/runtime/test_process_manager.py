@@ -131,7 +131,7 @@ def busy_listener(path: str) -> Iterator[socket.socket]:
         yield listener
 
 
-def test_message_has_no_timeout_of_its_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_message_is_sent_without_blocking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Recorded(socket.socket):
         def sendto(self, *arguments: Any) -> int:
             timeouts.append(self.gettimeout())
