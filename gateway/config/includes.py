@@ -60,6 +60,12 @@ def merge(main: str, raw: bytes, parts: Sequence[Part]) -> tuple[dict[str, Any],
     return document, origins
 
 
+def read_document(path: Path) -> dict[str, Any]:
+    """The document of a file with all that it includes; SettingsError."""
+    raw = read_file(path)
+    return merge(str(path), raw, read_parts(path, raw))[0]
+
+
 def _merge(
     into: dict[str, Any], more: dict[str, Any], key: Key, file: str, origins: Origins, problems: list[SettingsProblem]
 ) -> None:

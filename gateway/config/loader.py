@@ -6,6 +6,7 @@ problems at once. `find_config()` finds the file; `demo_settings()` needs no fil
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tomllib
@@ -36,6 +37,7 @@ from gateway.config.settings import (
 )
 from gateway.config.toml_reader import Key, SettingsError, SettingsProblem, TomlReader, fields_of, plain, read_file
 from gateway.config.validation import check
+from gateway.config.variables import VariableError, is_variable, variable_text
 
 DEMO_FOLDER = Path("var/demo")
 DEMO_PORTS_VARIABLE = "GATEWAY_DEMO_PORTS"
@@ -112,6 +114,9 @@ def _data_dir(document: Mapping[str, Any], folder: Path) -> Path | None:
     """The data directory as the document says it, which may be faulty."""
     store = document.get("store", {})
     text = store.get("data_dir", StoreSettings().data_dir) if isinstance(store, dict) else ""
+    if is_variable(text):
+        with contextlib.suppress(VariableError):  # the reader names the problem
+            text = variable_text(text)[1]
     return (folder / Path(text).expanduser()).absolute() if isinstance(text, str) and text else None
 
 

@@ -59,7 +59,8 @@ async def send_metrics(settings: TelemetrySettings, measure: Callable[[], Awaita
     while True:
         await asyncio.sleep(settings.metrics_interval)
         found = (await measure()).families()
-        result = await asyncio.to_thread(lambda found=found: exporter.export(metrics_data(settings, found, began)))
+        data = await asyncio.to_thread(metrics_data, settings, found, began)
+        result = await asyncio.to_thread(exporter.export, data)
         if result is not MetricExportResult.SUCCESS and warnings.due("metrics", time.monotonic()):
             gateway_log.warning("the collector did not take the metrics; the next ones have the same counts")
 

@@ -66,7 +66,7 @@ class SpanSender:
 
     def close(self) -> None:
         """Close the connection."""
-        self._exporter.shutdown()
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
     def spans(self, call: EndedCall) -> Iterator[ReadableSpan]:
         """The span of the call, then one for each attempt."""

@@ -25,7 +25,7 @@ from tests.polling import until
 
 def value_of(value: AnyValue) -> Any:
     """The value of an attribute."""
-    return getattr(value, value.WhichOneof("value"))
+    return getattr(value, value.WhichOneof("value") or "")
 
 
 def attributes_of(pairs: Any) -> dict[str, Any]:

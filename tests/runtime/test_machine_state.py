@@ -172,6 +172,7 @@ async def test_state_has_what_processes_and_supervisor_report(world: OpenWorld, 
             resources["store_bytes"].used > 0
             and 0 < resources["data_dir_bytes"].used <= resources["data_dir_bytes"].limit
         )
-        text = metrics.text("", [], None, None)[0].decode()
+        metrics.measure([], None, None)
+        text = metrics.text("")[0].decode()
         assert 'gateway_reloads_total{result="refused"} 1.0' in text
         assert "gateway_reload_successful 0.0" in text and found.reports

@@ -103,7 +103,7 @@ async def test_command_whose_reply_is_always_lost_is_given_up_and_the_others_are
         with pytest.raises(StoreUnavailable) as caught:
             await lost
         assert caught.value.fate is StoreFate.UNKNOWN
-        # A reset discards replies before it that a preempted link has not read: the loss then counts for those commands.
+        # A reset discards earlier replies, too, that a preempted link has not read: the loss then counts for them.
         assert MOST_LOSSES <= loser.connections - before <= 2 * MOST_LOSSES
 
 

@@ -163,10 +163,10 @@ def _apply(
 
 def _used(settings: Settings) -> dict[str, list[str]]:
     """The models of the configuration by the names of their public prices."""
-    from gateway.config.toml_reader import read_toml
+    from gateway.config.includes import read_document
     from gateway.setup.price_tables import used_prices
 
-    return used_prices(read_toml(Path(settings.file))) if settings.file else {}
+    return used_prices(read_document(Path(settings.file))) if settings.file else {}
 
 
 def _bad(found: PriceFile) -> list[str]:
