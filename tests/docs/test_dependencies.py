@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,28 @@ def test_lock_file_has_an_allowed_version_of_each_requirement(name: str) -> None
     version, hashes = pins()[name]
     assert requirements()[name].specifier.contains(version)
     assert hashes
+
+
+def wanted(name: str, version: str) -> Iterator[str]:
+    """What a package needs on this version of Python on Linux."""
+    here = {"python_full_version": version, "python_version": version.rpartition(".")[0], "sys_platform": "linux"}
+    for line in requires(name) or []:
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({**here, "platform_system": "Linux", "extra": ""}):
+            yield re.sub("[-_.]+", "-", requirement.name).lower()
+
+
+@pytest.mark.parametrize("version", ["3.11.2", "3.11.9", "3.12.0", "3.13.0"])
+def test_lock_file_is_complete_on_each_version_of_python(version: str) -> None:
+    missing, found = {}, 0
+    for name in pins():
+        try:
+            missing[name] = set(wanted(name, version)) - pins().keys()
+        except PackageNotFoundError:
+            continue  # a package of an extra that is not installed here
+        found += 1
+    assert found > 20
+    assert {name: names for name, names in missing.items() if names} == {}
 
 
 @pytest.mark.holds("security.md#packages-and-releases-1")
