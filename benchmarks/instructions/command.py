@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import click
 from msgspec import Struct
@@ -29,28 +30,30 @@ class Column(Struct, frozen=True):
 @click.command()
 @click.argument("tree", default=HERE, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--at", envvar="BENCH_AT", default="", metavar="FOLDER", help="The checkout of before, for comparison.")
+@click.option("--with", "tables", type=click.File(encoding="utf-8"), help="TOML tables that only the tree gets.")
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(1), help="How often each is counted.")
-def instructions(*, tree: Path, at: str, repeats: int) -> None:
+def instructions(*, tree: Path, at: str, tables: TextIO | None, repeats: int) -> None:
     """Count the instructions of a warm request and of a chunk under callgrind, in all and by stage."""
-    messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 140)
+    messages, output = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 140)
+    further = tables.read() if tables else ""
     roots = [Path(at).resolve(), tree.resolve()] if at else [tree.resolve()]
     try:
         prepare()
-        columns = [_column(root, repeats, messages) for root in roots]
+        columns = [_column(root, repeats, messages, further=further if root is roots[-1] else "") for root in roots]
     except BenchFault as fault:
         raise click.ClickException(str(fault)) from None
-    tables.print(totals_of(columns, repeats=repeats))
-    tables.print(stages_of(columns))
+    output.print(totals_of(columns, repeats=repeats))
+    output.print(stages_of(columns))
     for stage, meaning in MEANINGS.items():
-        tables.print(f"{stage}: {meaning}", markup=False, highlight=False)
+        output.print(f"{stage}: {meaning}", markup=False, highlight=False)
 
 
-def _column(root: Path, repeats: int, messages: Console) -> Column:
+def _column(root: Path, repeats: int, messages: Console, *, further: str) -> Column:
     def counted(*, by_stage: bool) -> Counted:
         def tell(text: str) -> None:
             messages.print(f"{root.name}{', by stage' if by_stage else ''}: {text}", markup=False)
 
-        return count(Checkout(root), repeats=repeats, by_stage=by_stage, tell=tell)
+        return count(Checkout(root), repeats=repeats, by_stage=by_stage, tell=tell, further=further)
 
     return Column(counted(by_stage=False), counted(by_stage=True))
 

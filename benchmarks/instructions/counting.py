@@ -135,9 +135,11 @@ def difference(more: Window, less: Window, units: int, *, idle: Window) -> dict[
     return {number: of(number) for number in range(len(STAGES) + 1)}
 
 
-def count(checkout: Checkout, *, repeats: int, by_stage: bool, tell: Callable[[str], None]) -> Counted:
-    """Serve the checkout under callgrind and count."""
-    with dialect_upstream() as upstream, _counting_streams(checkout, upstream) as (worker, folder):
+def count(
+    checkout: Checkout, *, repeats: int, by_stage: bool, tell: Callable[[str], None], further: str = ""
+) -> Counted:
+    """Serve the checkout under callgrind and count. `further`: tables of its configuration."""
+    with dialect_upstream() as upstream, _counting_streams(checkout, upstream, further) as (worker, folder):
         json, short, long = (worker.request(model=model, stream=model != JSON) for model in (JSON, SHORT, LONG))
         tell("warming up")
         _warm_up(worker, (json, short, long), folder, by_stage=by_stage)
@@ -183,9 +185,9 @@ def _costs(differences: list[dict[int, float]]) -> Costs:
 
 
 @contextmanager
-def _counting_streams(checkout: Checkout, upstream: Upstream) -> Iterator[tuple[Probed, Path]]:
+def _counting_streams(checkout: Checkout, upstream: Upstream, further: str) -> Iterator[tuple[Probed, Path]]:
     url = f"http://127.0.0.1:{upstream.port}"
-    with counting(checkout, further=STREAMS_TOML.format(url=url)) as (worker, folder):
+    with counting(checkout, further=STREAMS_TOML.format(url=url) + further) as (worker, folder):
         worker.caller.told = upstream.told
         yield worker, folder
 
