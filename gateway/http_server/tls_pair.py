@@ -178,11 +178,11 @@ def _read_authorities(key: str, path: Path | None) -> bytes:
 
 
 def _leaf(path: Path, cert: bytes) -> Certificate:
-    from cryptography.x509 import load_pem_x509_certificates  # 6 MB that a gateway without TLS does without
+    from cryptography.x509 import InvalidVersion, load_pem_x509_certificates  # 6 MB that a gateway does without
 
     try:
         found = load_pem_x509_certificates(cert)
-    except ValueError:
+    except (ValueError, InvalidVersion):
         found = []
     if not found or cert.count(BEGIN) != len(found):  # the rest of an unfinished one would be left out
         raise TlsProblem(CERT, f"{path} has no certificate in PEM form, or an unfinished one")
