@@ -1,9 +1,9 @@
 """The certificate of the ports: read at the start, and again when a file of it has changed.
 
-A pair that cannot serve is kept out: the one in force stays, and the log and `gateway_tls_renewal_refused` say so. Every
-`LOOK_EVERY` seconds each file's identity is compared, as of files with secrets: a renewal writes anew, renames, or swaps
-a link. A refused pair is tried again at each look, because it may become good while its files stay as they are: another
-mode or owner, a date that has come.
+A pair that cannot serve is kept out: the one in force stays, and the log and `gateway_tls_renewal_refused` say so.
+Every `LOOK_EVERY` seconds each file's identity is compared, as of files with secrets: a renewal writes anew, renames,
+or swaps a link. A refused pair is tried again at each look, because it may become good while its files stay as they
+are: another mode or owner, a date that has come.
 """
 
 from __future__ import annotations
