@@ -20,6 +20,7 @@ from gateway.http_server.handshake_gate import HandshakeGate
 from gateway.http_server.owners import Kind
 from gateway.http_server.peer import PeerContext, TlsPeer
 from gateway.http_server.proxy_protocol import feed
+from gateway.http_server.tls_pair import is_resumed_too_late
 from gateway.http_server.tls_state import TlsState
 from gateway.http_server.tls_transport import TlsTransport
 
@@ -193,6 +194,8 @@ class Handshake:
                 if before.taken:
                     self._gate.take(before.taken)
             transport = await shaking
+            if transport is not None and is_resumed_too_late(transport.get_extra_info("ssl_object")):
+                raise _ExpiredError("resumed")
             if self._gate is not None:
                 self._gate.open()
             return transport
@@ -229,6 +232,10 @@ class Handshake:
         self._server.closed(self)
 
 
+class _ExpiredError(OSError):
+    """The client's certificate expired since its session began."""
+
+
 class _Early(asyncio.Protocol):
     """Keeps what arrives before the protocol that it is for is there."""
 
@@ -248,6 +255,8 @@ def _reason(error: OSError) -> tuple[str, bool]:
     reason = getattr(error, "reason", None)
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return "the client has no certificate", True
+    if isinstance(error, _ExpiredError):
+        return "the client's certificate is not trusted: certificate has expired", True
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is not trusted: {error.verify_message}", True
     if isinstance(error, ssl.SSLError):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
@@ -371,6 +372,33 @@ async def test_client_needs_a_certificate_of_the_authority(
         caplog.text
     )
     await until(lambda: served.server.connections == 0)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.holds("operations/tls.md#client-certificates-2")
+async def test_session_is_not_resumed_once_the_certificate_of_its_client_has_expired(
+    serve: Serve, files: CertificateFiles, version: ssl.TLSVersion
+) -> None:
+    served = await serve(Hello, tls=TlsState(files.pairs(client_ca=True).api))
+    ends = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    context = files.client()
+    context.minimum_version = context.maximum_version = version
+    files.authority.issue_cert("client@example.com", not_after=ends).configure_cert(context)
+
+    def asked(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession | None]:
+        plain = socket.create_connection(served.address, timeout=5.0)
+        with context.wrap_socket(plain, server_hostname="localhost", session=session) as sock:
+            sock.sendall(GET)
+            return sock.recv(1000), sock.session
+
+    answer, session = await asyncio.to_thread(asked, None)
+    assert b"200 OK" in answer
+    await until(lambda: datetime.now(UTC) > ends + timedelta(seconds=1))
+    try:
+        answer, _ = await asyncio.to_thread(asked, session)
+    except OSError:
+        answer = b""
+    assert answer == b""
 
 
 @pytest.mark.holds("operations/tls.md#client-certificates-2")
