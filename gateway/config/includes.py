@@ -92,12 +92,19 @@ def _paths(main: Path, patterns: Sequence[str]) -> Iterator[Path]:
     """Each file once. A pattern may match none; a name without one must be there, which reading it tells."""
     seen = {main.resolve()}
     for pattern in patterns:
-        relative = Path(pattern).expanduser()
+        try:
+            relative = Path(pattern).expanduser()
+        except RuntimeError:
+            raise SettingsError([SettingsProblem(str(main), INCLUDE, f"{pattern}: no such home folder")]) from None
         found = [str(main.parent / relative)]
         if _PATTERN & set(pattern):
             found = sorted(glob.glob(str(Path(glob.escape(str(main.parent))) / relative)))  # noqa: PTH207 - no hidden files
         for path in map(Path, found):
-            if (real := path.resolve()) not in seen:
+            try:
+                real = path.resolve()
+            except (RuntimeError, ValueError):  # a link that leads to itself, a character that no path has
+                raise SettingsError([SettingsProblem(str(path), "", "cannot be read: it leads nowhere")]) from None
+            if real not in seen:
                 seen.add(real)
                 yield path
 

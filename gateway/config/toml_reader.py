@@ -161,9 +161,14 @@ class TomlReader:
         self.literals = literals  # secrets may stand in the file as they are
         self.tables = tables or PublicTables()  # of public prices
         self.problems: list[SettingsProblem] = []
+        self._variables: dict[Key, tuple[str, set[str]]] = {}  # names, and texts that no message shows, by key
 
     def problem(self, key: Key, message: str) -> None:
-        """Note that `key` is wrong."""
+        """Note that `key` is wrong; what a variable holds is hidden."""
+        for length in range(len(key), 0, -1):
+            if (found := self._variables.get(key[:length])) is not None:
+                message = f"environment variable {found[0]}: {_hidden(message, found[1])}"
+                break
         self.problems.append(SettingsProblem(self.origins.file_of(key), dotted(key), message))
 
     def unknown(self, key: Key, known: Iterable[str]) -> None:
@@ -215,11 +220,14 @@ class TomlReader:
         except VariableError as error:
             self.problem(key, str(error))
             return None
-        inner = TomlReader(self.file, folder=self.folder, literals=self.literals, has_variables=False)
-        value = inner._value(kind, typed(text, kind), key)
+        inner = TomlReader(
+            self.file, folder=self.folder, literals=self.literals, has_variables=False, tables=self.tables
+        )
+        found = typed(text, kind)
+        self._variables[key] = name, {text, *_texts(found)}
+        value = inner._value(kind, found, key)
         for problem in inner.problems:
-            message = problem.message.replace(text, HIDDEN) if len(text) > SHORT else problem.message
-            self.problem(key, f"environment variable {name}: {message}")
+            self.problem(key, problem.message)
         return value if not inner.problems else None
 
     def _value(self, kind: Any, value: object, key: Key, *, around: type[Struct] | None = None) -> Any:
@@ -263,6 +271,20 @@ class TomlReader:
         except ValueError as error:
             self.problem(key, str(error))
         return None
+
+
+def _texts(value: object) -> Iterable[str]:
+    """How messages may write what a variable holds."""
+    if isinstance(value, list):
+        return [text for item in value for text in _texts(item)]
+    return [format(value, "f")] if isinstance(value, Decimal) else [str(value)]
+
+
+def _hidden(message: str, texts: Iterable[str]) -> str:
+    for text in sorted(texts, key=len, reverse=True):
+        if len(text) > SHORT:
+            message = message.replace(text, HIDDEN)
+    return message
 
 
 def _chosen(choices: tuple[Any, ...], value: object) -> Any:

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from ipaddress import ip_network
-from typing import Annotated
+from typing import Annotated, TypeGuard
 
 from msgspec import Meta
 
@@ -73,18 +73,23 @@ def interval(text: str) -> float:
     return float(text[:-1]) * {"m": 60, "h": 3600, "d": 86_400}[text[-1]]
 
 
+def _is_number(value: object) -> TypeGuard[int | Decimal]:
+    """Whether it can be compared: `nan` cannot."""
+    return isinstance(value, (int, Decimal)) and not isinstance(value, bool) and value == value
+
+
 def _shutdown_delay(value: object) -> float | str:
     """`auto`, or seconds from 0 to an hour."""
     if value == "auto":
         return "auto"
-    if isinstance(value, (int, Decimal)) and not isinstance(value, bool) and 0 <= value <= 3600:
+    if _is_number(value) and 0 <= value <= 3600:
         return float(value)
     raise ValueError('expected seconds from 0 to 3600, or "auto"')
 
 
 def _multiplier(value: object) -> Decimal:
     """More than zero, at most 1000."""
-    if isinstance(value, (int, Decimal)) and not isinstance(value, bool) and 0 < value <= 1000:
+    if _is_number(value) and 0 < value <= 1000:
         return Decimal(value)
     raise ValueError("expected a number above 0 and at most 1000")
 

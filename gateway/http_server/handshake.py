@@ -1,8 +1,8 @@
 """One accepted socket until TLS is agreed on; then a `Connection` takes it over.
 
 The socket has no transport until its client has spoken: the first byte tells TLS from plain HTTP without being taken,
-and the cryptography of a handshake waits for its turn (`HandshakeTurns`). All the time the handshake counts in the
-limit of connections like an unfinished request, and `sweep` ends it after `header_timeout`.
+and the cryptography of each step waits for a turn (`HandshakeTurns`, `HandshakeGate`). All the time the handshake
+counts in the limit of connections like an unfinished request, and `sweep` ends it after `header_timeout`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import asyncio
 import logging
 import socket
 import ssl
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 from gateway.errors import GatewayError
 from gateway.http_server.connection import Connection
 from gateway.http_server.connection_owner import ConnectionOwner
+from gateway.http_server.handshake_gate import HandshakeGate
 from gateway.http_server.owners import Kind
 from gateway.http_server.peer import PeerContext, TlsPeer
 from gateway.http_server.proxy_protocol import feed
+from gateway.http_server.tls_pair import is_resumed_too_late
 from gateway.http_server.tls_state import TlsState
 from gateway.http_server.tls_transport import TlsTransport
 
@@ -39,7 +41,7 @@ class HandshakeOwner(ConnectionOwner, Protocol):
     tls: TlsState | None
 
     def handshake_ready(self, handshake: Handshake) -> None:
-        """Its client has begun: call `shake` in its turn."""
+        """Its client has sent something: call `shake` in its turn."""
 
     def handshake_failed(self, handshake: Handshake, reason: str, *, of_certificate: bool) -> None:
         """It has ended without a connection; `of_certificate`: for want of a certificate that is trusted here."""
@@ -56,6 +58,7 @@ class Handshake:
         self._since = server.state.now
         self._waits = False  # for its turn: the client has done its part
         self._task: asyncio.Task[None] | None = None
+        self._gate: HandshakeGate | None = None
         self._is_begun = False  # the task has begun, and closes the socket
         self.is_over = False  # failed, or a connection has taken over
 
@@ -65,9 +68,17 @@ class Handshake:
         if not self.is_over:
             self._loop.add_reader(self._sock, self._readable)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has had a turn."""
+        return self._task is not None
+
     def shake(self) -> None:
-        """Agree on TLS."""
+        """Agree on TLS, or go on with it."""
         self._waits = False
+        if self._gate is not None:
+            self._gate.go_on()
+            return
         self._since = self._server.state.now
         self._task = self._loop.create_task(self._shake())
 
@@ -125,8 +136,7 @@ class Handshake:
         except OSError:
             first = b""
         if first == HANDSHAKE:
-            self._waits = True
-            self._server.handshake_ready(self)
+            self._wait()
         elif first:
             self._answer_plainly()
             self._fail("the client sent plain HTTP, or something else that is not TLS")
@@ -179,11 +189,22 @@ class Handshake:
         try:
             for _ in range(2):  # turns of the loop: in the second one `connection_made` of its protocol is called
                 await asyncio.sleep(0)
-            if before.taken and not shaking.done():
-                feed(cast(asyncio.BufferedProtocol, raw.get_protocol()), raw, before.taken)
-            return await shaking
+            if not shaking.done():
+                self._gate = HandshakeGate(raw, self._wait, has_turn=True)
+                if before.taken:
+                    self._gate.take(before.taken)
+            transport = await shaking
+            if transport is not None and is_resumed_too_late(transport.get_extra_info("ssl_object")):
+                raise _ExpiredError("resumed")
+            if self._gate is not None:
+                self._gate.open()
+            return transport
         finally:
             shaking.cancel()
+
+    def _wait(self) -> None:
+        self._waits = True
+        self._server.handshake_ready(self)
 
     def _hand_over(self, raw: asyncio.Transport, transport: asyncio.Transport, taken: bytes) -> None:
         self.is_over = True
@@ -211,6 +232,10 @@ class Handshake:
         self._server.closed(self)
 
 
+class _ExpiredError(OSError):
+    """The client's certificate expired since its session began."""
+
+
 class _Early(asyncio.Protocol):
     """Keeps what arrives before the protocol that it is for is there."""
 
@@ -230,6 +255,8 @@ def _reason(error: OSError) -> tuple[str, bool]:
     reason = getattr(error, "reason", None)
     if reason == "PEER_DID_NOT_RETURN_A_CERTIFICATE":
         return "the client has no certificate", True
+    if isinstance(error, _ExpiredError):
+        return "the client's certificate is not trusted: certificate has expired", True
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is not trusted: {error.verify_message}", True
     if isinstance(error, ssl.SSLError):

@@ -12,6 +12,7 @@ import os
 import ssl
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -119,7 +120,18 @@ def server_context(pair: TlsPair) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an intermediate authority may be named alone
         context.load_verify_locations(cadata=_ascii(pair.client_ca + b"\n" + pair.own_client))
+        # A resumed session does not check the client's certificate again. Of TLS 1.2 there still are those that the
+        # context remembers: see `is_resumed_too_late`.
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
     return context
+
+
+def is_resumed_too_late(peer: ssl.SSLObject) -> bool:
+    """Whether a client has resumed a session although its certificate has expired meanwhile."""
+    if not peer.session_reused or not (certificate := peer.getpeercert()):
+        return False
+    return ssl.cert_time_to_seconds(str(certificate["notAfter"])) < time.time()
 
 
 def own_context(pair: TlsPair) -> ssl.SSLContext:
@@ -178,11 +190,11 @@ def _read_authorities(key: str, path: Path | None) -> bytes:
 
 
 def _leaf(path: Path, cert: bytes) -> Certificate:
-    from cryptography.x509 import load_pem_x509_certificates  # 6 MB that a gateway without TLS does without
+    from cryptography.x509 import InvalidVersion, load_pem_x509_certificates  # 6 MB that a gateway does without
 
     try:
         found = load_pem_x509_certificates(cert)
-    except ValueError:
+    except (ValueError, InvalidVersion):
         found = []
     if not found or cert.count(BEGIN) != len(found):  # the rest of an unfinished one would be left out
         raise TlsProblem(CERT, f"{path} has no certificate in PEM form, or an unfinished one")

@@ -1,8 +1,9 @@
 """The certificate of the ports: read at the start, and again when a file of it has changed.
 
-A pair that cannot serve is kept out: the one in force stays, the log and `gateway_tls_renewal_refused` say so, and the
-next change of a file is tried. Every `LOOK_EVERY` seconds each file's identity is compared, as of files with secrets: a
-renewal writes anew, renames, or swaps a link.
+A pair that cannot serve is kept out: the one in force stays, and the log and `gateway_tls_renewal_refused` say so.
+Every `LOOK_EVERY` seconds each file's identity is compared, as of files with secrets: a renewal writes anew, renames,
+or swaps a link. A refused pair is tried again at each look, because it may become good while its files stay as they
+are: another mode or owner, a date that has come.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class TlsWatch:
         self._own_client = (b"", b"")
         self._tried: Stamps = {}
         self._seen: Stamps = {}
+        self._refusal = ""  # why the files as they are now are not used; empty if they are
 
     @property
     def api(self) -> TlsPair | None:
@@ -69,25 +71,35 @@ class TlsWatch:
         files = self._files
         assert files is not None
         before, self._seen = self._seen, _stamps(files)
-        if self._seen == self._tried or (() in self._seen.values() and self._seen != before):
+        has_changed = self._seen != self._tried
+        if has_changed and () in self._seen.values() and self._seen != before:
+            return
+        if not has_changed and not self._refusal:
             return
         self._tried = self._seen
         try:
             pairs = await asyncio.to_thread(read_pairs, files, self._own_client)
             if problem := pairs.problem(files, time.time()):
                 raise TlsProblem(CERT, problem)
-        except TlsProblem as problem:
-            if self._pairs is not None:
-                self._report(self._pairs.ends, True)
-            gateway_log.error("the new certificate is not used, the one in force stays: %s", problem)
+        except Exception as error:
+            # The edge of a renewal: whatever the files hold, the gateway goes on with the pair in force.
+            self._refuse(str(error) if isinstance(error, TlsProblem) else type(error).__name__, again=not has_changed)
             return
         if pairs != self._pairs:
             self._renewed(pairs)
             gateway_log.info("%s is renewed: it expires in %d days", files.cert, (pairs.ends - time.time()) // 86_400)
         self._use(pairs)
 
+    def _refuse(self, reason: str, *, again: bool) -> None:
+        """Say that the files are not used; not `again` for the same reason."""
+        is_said, self._refusal = again and reason == self._refusal, reason
+        if self._pairs is not None:
+            self._report(self._pairs.ends, True)
+        if not is_said:
+            gateway_log.error("the new certificate is not used, the one in force stays: %s", reason)
+
     def _use(self, pairs: TlsPairs) -> None:
-        self._pairs = pairs
+        self._pairs, self._refusal = pairs, ""
         self._report(pairs.ends, False)
 
 

@@ -130,6 +130,16 @@ def test_files_that_cannot_be_read_are_named(folder: Folder) -> None:
     assert second.startswith("conf.d/20.toml: is not valid TOML: ")
 
 
+def test_paths_that_lead_nowhere_are_named(folder: Folder) -> None:
+    folder.write("gateway.toml", 'include = ["~no-such-user/a.toml"]\n')
+    assert folder.faults() == ["gateway.toml: include: ~no-such-user/a.toml: no such home folder"]
+    folder.write("gateway.toml", 'include = ["a\\u0000b"]\n')
+    assert folder.faults() == ["a\0b: cannot be read: it leads nowhere"]
+    folder.write("gateway.toml", MAIN)
+    (folder.path / "conf.d" / "a.toml").symlink_to("a.toml")
+    assert folder.faults() == ["conf.d/a.toml: cannot be read: it leads nowhere"]
+
+
 @pytest.mark.parametrize("value", ["5", '"conf.d"', "[1]", '[""]'])
 def test_include_is_a_list_of_names(folder: Folder, value: str) -> None:
     folder.write("gateway.toml", f"include = {value}\n")

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from gateway.config import price_settings
 from gateway.config.loader import parse
+from gateway.config.public_tables import PublicTables
 from gateway.config.secret import Secret
 from gateway.config.secret_headers import SecretHeaders
 from gateway.config.settings import Settings
@@ -224,6 +226,55 @@ def test_value_that_cannot_be_used_is_named_and_hidden(
     assert fault.startswith(f"gateway.toml: {message}")
     assert CANARY not in fault.lower()
     assert "0.0815" not in fault
+
+
+@pytest.mark.parametrize(
+    ("lines", "key", "text"),
+    [
+        ('[models.m]\nprovider = "env:VALUE"\nfree = true', "models.m.provider", CANARY),
+        ('[console]\nsignup_group = "env:VALUE"', "console.signup_group", CANARY),
+        ('[models.m]\nprovider = "fake"\nfree = true\ngroups = "env:VALUE"', "models.m.groups[1]", f"default,{CANARY}"),
+        ('[models.m]\nprovider = "fake"\nfree = true\ngroups = ["env:VALUE"]', "models.m.groups[0]", CANARY),
+    ],
+)
+def test_value_that_names_nothing_is_hidden(monkeypatch: pytest.MonkeyPatch, lines: str, key: str, text: str) -> None:
+    monkeypatch.setenv("VALUE", text)
+    fault = faults_of(f'[providers.fake]\nplugin = "fake"\n{lines}\n')[0]
+    assert fault.startswith(f"gateway.toml: {key}: environment variable VALUE: no ")
+    assert "'***'" in fault
+    assert CANARY not in fault
+
+
+def test_amount_is_hidden_however_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VALUE", "-8_150_815")
+    assert "8150815" not in faults_of('[console]\nsignup_credit = "env:VALUE"\n')[0]
+
+
+@pytest.mark.parametrize("value", ["nan", "-nan"])
+def test_what_is_no_number_is_a_problem_like_others(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("VALUE", value)
+    for written in (value, '"env:VALUE"'):
+        assert "expected seconds" in faults_of(f"[server]\nshutdown_delay = {written}\n")[0]
+
+
+def test_variable_may_name_a_price_of_a_table_of_this_installation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("VALUE", "openai/gpt-5-mini")
+    seen: list[PublicTables] = []
+    real = price_settings.public_price
+
+    def noted(name: str, tables: PublicTables) -> Any:
+        seen.append(tables)
+        return real(name, tables)
+
+    monkeypatch.setattr(price_settings, "public_price", noted)
+    settings_of(
+        f'[store]\ndata_dir = "{tmp_path}"\n[providers.p]\nplugin = "fake"\n'
+        '[models.m]\nprovider = "p"\nprice = "env:VALUE"\n'
+    )
+    assert seen
+    assert all(tables.folder.startswith(str(tmp_path)) for tables in seen)
 
 
 def test_values_are_shown_with_their_types(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +18,7 @@ from tornado.web import RequestHandler, stream_request_body
 from gateway.http_server.client_address import networks
 from gateway.http_server.connection_limit import Dropped
 from gateway.http_server.handshake import Handshake
+from gateway.http_server.handshake_gate import is_whole_hello
 from gateway.http_server.handshake_turns import HandshakeTurns
 from gateway.http_server.peer import TlsPeer
 from gateway.http_server.proxy_protocol import SIGNATURE
@@ -256,6 +258,8 @@ async def test_slow_handshakes_end_in_time(serve: Serve, tls: TlsState, caplog: 
 class Waiting:
     """A handshake that waits for its turn."""
 
+    has_begun = False
+
     def __init__(self, address: str, begun: list[str], *, is_over: bool = False) -> None:
         self.context = TlsPeer(address)
         self.is_over = is_over
@@ -275,6 +279,84 @@ async def test_handshakes_are_begun_few_at_a_time_and_those_of_all_addresses_in_
     await until(lambda: len(begun) == 14)
 
 
+def hello_of(context: ssl.SSLContext) -> bytes:
+    """What a client sends first."""
+    outgoing = ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize("begins", [1, 6, 200])
+@pytest.mark.holds("operations/tls.md#limits-1")
+async def test_rest_of_a_hello_that_was_held_back_waits_for_a_turn_too(
+    serve: Serve, tls: TlsState, files: CertificateFiles, monkeypatch: pytest.MonkeyPatch, begins: int
+) -> None:
+    waiting: list[Handshake] = []
+    monkeypatch.setattr(HandshakeTurns, "add", lambda _, handshake: waiting.append(handshake))
+    served, hello = await serve(Hello, tls=tls), hello_of(files.client())
+    async with served.client() as client:
+        client.send(hello[:begins])
+        for _ in range(2):  # to begin, and for the part that is there
+            await until(lambda: len(waiting) == 1)
+            waiting.pop().shake()
+        await caller_is_silent_for(0.05)
+        client.send(hello[begins:])
+        await until(lambda: len(waiting) == 1)
+        await caller_is_silent_for(0.05)
+        assert not client.reader._buffer  # type: ignore[attr-defined] # nothing is computed
+        waiting.pop().shake()
+        assert await asyncio.wait_for(client.reader.readexactly(1), 5) == b"\x16"
+
+
+async def test_handshake_in_single_bytes_succeeds(serve: Serve, tls: TlsState, files: CertificateFiles) -> None:
+    served = await serve(Hello, tls=tls)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    peer = files.client().wrap_bio(incoming, outgoing, server_hostname="localhost")
+    async with served.client() as client:
+
+        async def trickle() -> None:
+            for byte in outgoing.read():
+                client.send(bytes([byte]))
+                await asyncio.sleep(0)
+
+        while True:
+            try:
+                peer.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                await trickle()
+                incoming.write(await client.reader.read(65_536))
+        peer.write(GET)
+        await trickle()
+        answer = b""
+        while b"https 127.0.0.1" not in answer:
+            try:
+                answer += peer.read(65_536)
+            except ssl.SSLWantReadError:
+                incoming.write(await client.reader.read(65_536))
+
+
+def test_hello_is_whole_in_one_record(files: CertificateFiles) -> None:
+    hello = hello_of(files.client())
+    assert is_whole_hello(hello)
+    assert is_whole_hello(hello + b"more")
+    assert not any(is_whole_hello(hello[:size]) for size in range(len(hello)))
+    part = hello[5:100]
+    assert not is_whole_hello(hello[:3] + len(part).to_bytes(2) + part)  # a message in several records
+
+
+async def test_handshake_that_has_begun_comes_before_others_of_its_address(io_loop: IOLoop) -> None:
+    turns, begun = HandshakeTurns(), list[str]()
+    for number in range(1, 9):
+        turns.add(cast(Handshake, Waiting(f"2001:db8::{number}", begun)))
+    further = Waiting("2001:db8::ffff", begun)
+    further.has_begun = True
+    turns.add(cast(Handshake, further))
+    await until(lambda: len(begun) == 9)
+    assert begun[0] == "2001:db8::ffff"
+
+
 @pytest.mark.holds("operations/tls.md#client-certificates-1", "operations/tls.md#client-certificates-2")
 async def test_client_needs_a_certificate_of_the_authority(
     serve: Serve, files: CertificateFiles, caplog: pytest.LogCaptureFixture
@@ -290,6 +372,33 @@ async def test_client_needs_a_certificate_of_the_authority(
         caplog.text
     )
     await until(lambda: served.server.connections == 0)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.holds("operations/tls.md#client-certificates-2")
+async def test_session_is_not_resumed_once_the_certificate_of_its_client_has_expired(
+    serve: Serve, files: CertificateFiles, version: ssl.TLSVersion
+) -> None:
+    served = await serve(Hello, tls=TlsState(files.pairs(client_ca=True).api))
+    ends = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=2)
+    context = files.client()
+    context.minimum_version = context.maximum_version = version
+    files.authority.issue_cert("client@example.com", not_after=ends).configure_cert(context)
+
+    def asked(session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession | None]:
+        plain = socket.create_connection(served.address, timeout=5.0)
+        with context.wrap_socket(plain, server_hostname="localhost", session=session) as sock:
+            sock.sendall(GET)
+            return sock.recv(1000), sock.session
+
+    answer, session = await asyncio.to_thread(asked, None)
+    assert b"200 OK" in answer
+    await until(lambda: datetime.now(UTC) > ends + timedelta(seconds=1))
+    try:
+        answer, _ = await asyncio.to_thread(asked, session)
+    except OSError:
+        answer = b""
+    assert answer == b""
 
 
 @pytest.mark.holds("operations/tls.md#client-certificates-2")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -124,6 +125,56 @@ async def test_expired_certificate_replaces_none(files: CertificateFiles, caplog
     await watched.look()
     assert watched.renewed == []
     assert f"server.tls_cert: the certificate in {files.cert} expired on" in caplog.text
+
+
+@pytest.mark.holds("operations/tls.md#renewal-2")
+async def test_refused_pair_is_used_once_it_is_good_without_a_change_of_its_files(
+    files: CertificateFiles, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = await begun(files)
+    now = datetime.now(UTC)
+    files.issue(not_before=now + timedelta(hours=1), not_after=now + timedelta(days=9))
+    for _ in range(3):
+        await watched.look()
+    assert watched.renewed == []
+    assert caplog.text.count("is not valid before") == 1
+    monkeypatch.setattr("gateway.http_server.tls_watch.time.time", lambda: now.timestamp() + 3601)
+    await watched.look()
+    assert watched.renewed == [files.pairs()]
+    assert watched.reports[-1] == (files.pairs().ends, False)
+
+
+async def test_certificate_of_an_unknown_version_is_refused_like_any_other_fault(
+    files: CertificateFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    watched = await begun(files)
+    lines = files.cert.read_text().split("-----")
+    der = b64decode(lines[2])
+    version = bytes.fromhex("a003020102")
+    assert version in der
+    lines[2] = f"\n{b64encode(der.replace(version, version[:-1] + bytes([48]))).decode()}\n"
+    files.cert.write_text("-----".join(lines))
+    await watched.look()
+    assert f"server.tls_cert: {files.cert} has no certificate in PEM form, or an unfinished one" in caplog.text
+    assert watched.reports[-1][1]
+
+
+async def test_failure_that_is_not_foreseen_leaves_the_pair_in_force(
+    files: CertificateFiles, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = await begun(files)
+    files.issue()
+
+    def fails(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("gateway.http_server.tls_watch.read_pairs", fails)
+        await watched.look()
+    assert watched.renewed == []
+    assert "the one in force stays: OSError" in caplog.text
+    await watched.look()
+    assert watched.renewed == [files.pairs()]
 
 
 async def test_begin_without_files_watches_nothing() -> None:
