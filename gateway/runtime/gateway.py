@@ -127,7 +127,10 @@ class Gateway:
         self.upstream = Upstream()
         self.providers: dict[str, dict[int, Provider]] = {}  # by name, then by number of the credential
         self.secrets = SecretWatch(self.renew)
-        self.lists = ListWatch(store, self.metrics, settings, lambda: self.providers, self._use_lists)
+        self._changing = asyncio.Lock()  # one reload, or change of secrets, at a time
+        self.lists = ListWatch(
+            store, self.metrics, settings, lambda: self.providers, self._use_lists, changing=self._changing
+        )
         self.health = CircuitRegistry(self.metrics)
         self.model_health = ModelHealth(self.metrics, self.health)
         self.circuit_sync = CircuitSync(self.health, store, machine=machine)
@@ -147,7 +150,6 @@ class Gateway:
         self.keep_alive = KeepAlive(commit_after=limits.commit_after, comment_after=limits.keepalive_comment)
         self._retired: list[Provider] = []
         self._proof: asyncio.Task[None] | None = None
-        self._changing = asyncio.Lock()  # one reload, or change of secrets, at a time
 
     @classmethod
     async def build(
