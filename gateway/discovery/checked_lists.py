@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import Any, Final, get_args
 
 from msgspec import Struct, structs
@@ -29,6 +30,7 @@ MOST_EACH: Final = 1_000 * NANO  # of a request, a second, a search
 LEAST_PER_MILLION: Final = NANO // 2000
 EARLIER: Final = 5  # prices of a model that are kept
 MOST_GONE: Final = 5_000
+MOST_TOLD: Final = 100  # models of one event of the audit trail: 20 KB
 LARGEST_WINDOW: Final = 100_000_000  # tokens
 _EACH: Final = frozenset({
     "per_second_in", "per_second_out", "per_request", "per_search_unit", "per_web_search", "minimum"
@@ -211,6 +213,19 @@ def changed_prices(before: StoredList, now: StoredList) -> list[str]:
         and old.amounts is not None
         and (one.amounts != old.amounts or (one.problem == "price_changed" and old.problem != one.problem))
     ]
+
+
+def price_sides(names: Iterable[str], before: StoredList, now: StoredList) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The prices of these models before and after, for the audit trail; those that are not used say why."""
+    known = {one.name: one for one in (*before.gone, *before.models)}
+    listed = {one.name: one for one in now.models}
+    sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    for name in islice(names, MOST_TOLD):
+        for side, one in zip(sides, (known[name], listed[name]), strict=True):
+            side[name] = {key: format_amount(amount) for key, amount in (one.amounts or {}).items()}
+            if one.problem:
+                side[name]["not_used"] = one.detail
+    return sides
 
 
 def candidate_price(model: StoredModel) -> dict[str, Any] | None:

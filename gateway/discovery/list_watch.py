@@ -2,7 +2,7 @@
 
 ::
 
-    watch = ListWatch(store, metrics, settings, providers, use, changing=lock)
+    watch = ListWatch(store, metrics, settings, providers, use, lock=lock, tell=tell)
     found = await watch.begin()                # before the first request: at most `FIRST_WITHIN` seconds
     watch.start()
     found = await watch.with_lists(settings)   # a reload: the settings of the file with the models of the lists,
@@ -27,7 +27,7 @@ from msgspec import structs
 from gateway.config.pattern_models import REASONS, SERVED
 from gateway.config.settings import ProviderSettings, Settings
 from gateway.discovery.asking import NoList, ask
-from gateway.discovery.checked_lists import changed_prices
+from gateway.discovery.checked_lists import changed_prices, price_sides
 from gateway.discovery.discovered import NO_LISTS, Discovered, KnownLists, discovered, usable_versions
 from gateway.discovery.list_reader import read_lists
 from gateway.discovery.stored_lists import (
@@ -60,6 +60,8 @@ QUESTIONS = "gateway_discovery_questions"
 
 Providers = Mapping[str, Mapping[int, object]]  # instances by name and number of the credential
 Use = Callable[[Discovered], Awaitable[None]]
+Side = Mapping[str, object]  # prices by model
+Tell = Callable[[str, int, Side, Side], Awaitable[None]]  # a provider, how many prices changed, some before and after
 
 
 class ListWatch:
@@ -73,14 +75,16 @@ class ListWatch:
         providers: Callable[[], Providers],
         use: Use,
         *,
-        changing: asyncio.Lock,
+        lock: asyncio.Lock,
+        tell: Tell,
     ) -> None:
-        """`changing` is held while a reload replaces the providers and the settings."""
+        """`lock` is held while a reload replaces the providers and the settings; `tell` gets changed prices."""
         self._store = store
         self._metrics = metrics
         self._providers = providers
         self._use = use
-        self._changing = changing
+        self._changing = lock
+        self._tell = tell
         self.current = Discovered(settings, settings)
         self._lists: KnownLists = NO_LISTS
         self._counted: set[str] = set()  # providers in the metrics
@@ -241,6 +245,7 @@ class ListWatch:
         if changed := changed_prices(before or NO_LIST, checked.found):
             named = ", ".join(changed[:NAMED])
             gateway_log.info("prices in the list of %s changed: %d, such as %s", name, len(changed), named)
+            await self._tell(name, len(changed), *price_sides(changed, before or NO_LIST, checked.found))
         return fresh
 
     async def _is_of(self, name: str, own: str, instance: object) -> bool:

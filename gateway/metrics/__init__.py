@@ -241,8 +241,8 @@ class Metrics:
         )
         self._counters, self._histograms = {}, {}
         self._changed_gauges.clear()
-        for key in self._ended:
-            self._gauges.pop(key, None)
+        for ended in self._ended:
+            self._gauges.pop(ended, None)
         self._ended.clear()
         return delta
 
