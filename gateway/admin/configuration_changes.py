@@ -40,8 +40,10 @@ async def tell_list_prices(
 ) -> None:
     """Add the event of prices that the list of a provider has changed; it names some if they are many."""
     actor = Actor(kind="system", id="discovery", scopes=frozenset())
-    sides = {"before": {"prices": dict(before)}, "after": {"prices": dict(after), "changed": changed}}
-    await AuditOutbox(store).add(new_event(actor, "discovery.prices", f"provider:{provider}", **sides))
+    old, new = {"prices": dict(before)}, {"prices": dict(after), "changed": changed}
+    await AuditOutbox(store).add(
+        new_event(actor, "discovery.prices", f"provider:{provider}", before=old, after=new),
+    )
 
 
 def _form(models: Form, groups: Form) -> Form:
