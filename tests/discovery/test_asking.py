@@ -68,6 +68,7 @@ async def test_thousands_of_entries_are_read_beside_the_event_loop(
     async with serving({"data": [{"id": "a"}]}) as server:
         upstream = Upstream()
         provider = await openai(server, tmp_path, upstream)
+        assert isinstance(provider, ModelList)
         module = sys.modules[type(provider).list_models.__module__]
         read = module.read_models  # type: ignore[attr-defined]
 
