@@ -111,6 +111,9 @@ class Catalog:
         self._priced: dict[tuple[str, OwnPrice | UnreadablePrice], Model] = {}
         #: Every record with its model, aliases as records of their own, sorted by id.
         self.records = _records(models, aliases)
+        self.by_id = {record.id: (record, model) for record, model in self.records}
+        #: Of the prices; None when they name none or several.
+        self.currency = _currency(models)
 
     @classmethod
     def build(cls, settings: Settings, previous: Previous | None = None) -> Catalog:
@@ -173,6 +176,11 @@ def _records(models: Mapping[str, Model], aliases: Mapping[str, str]) -> list[tu
     pairs = [(model.record, model) for model in models.values()]
     pairs += [(structs.replace(models[name].record, id=alias), models[name]) for alias, name in aliases.items()]
     return sorted(pairs, key=lambda pair: pair[0].id)
+
+
+def _currency(models: Mapping[str, Model]) -> str | None:
+    named = {price.currency for model in models.values() for price in model.listed if price is not None} - {""}
+    return named.pop() if len(named) == 1 else None
 
 
 def _unchanged(settings: Settings, aliases: Mapping[str, str], previous: Previous) -> dict[str, Model]:

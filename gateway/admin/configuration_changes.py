@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import structs
 
 from gateway.admin.actor import Actor
 from gateway.admin.audit_event import AuditEvent, new_event
+from gateway.admin.outbox import AuditOutbox
 from gateway.amounts import format_amount
 from gateway.billing.price_form import price_form
 from gateway.config.settings import GroupSettings, ModelPattern, ModelSettings, PriceRule, Settings
+from gateway.store import Store
 
 OBJECT = "configuration:file"
 Form = dict[str, Any]
@@ -30,6 +33,17 @@ def change_event(before: Settings, after: Settings) -> AuditEvent | None:
         return None
     actor = Actor(kind="system", id="reload", scopes=frozenset())
     return new_event(actor, "configuration.change", OBJECT, before=old, after=new)
+
+
+async def tell_list_prices(
+    store: Store, provider: str, changed: int, before: Mapping[str, object], after: Mapping[str, object]
+) -> None:
+    """Add the event of prices that the list of a provider has changed; it names some if they are many."""
+    actor = Actor(kind="system", id="discovery", scopes=frozenset())
+    old, new = {"prices": dict(before)}, {"prices": dict(after), "changed": changed}
+    await AuditOutbox(store).add(
+        new_event(actor, "discovery.prices", f"provider:{provider}", before=old, after=new),
+    )
 
 
 def _form(models: Form, groups: Form) -> Form:

@@ -23,7 +23,7 @@ from gateway.config.model_patterns import STAR
 from gateway.config.origins import Origins
 from gateway.config.pattern_models import with_public_models
 from gateway.config.pattern_validation import check_patterns
-from gateway.config.public_tables import PublicTables
+from gateway.config.public_tables import PublicTables, UnreadableTable
 from gateway.config.settings import (
     DEFAULT_GROUP,
     OWN_PROVIDER_KEYS,
@@ -77,7 +77,10 @@ def parse(
     `newest`: the newest table of public prices to use.
     """
     folder = Path(file).parent if file else Path()
-    tables = PublicTables.of(_data_dir(document, folder), newest)
+    try:
+        tables = PublicTables.of(_data_dir(document, folder), newest)
+    except UnreadableTable as error:
+        raise SettingsError([SettingsProblem(file or "configuration", "store.data_dir", str(error))]) from None
     reader = TomlReader(file or "configuration", folder=folder, literals=demo, origins=origins, tables=tables)
     kinds = {name: field.type for name, field in fields_of(Settings).items()}
     sections: dict[str, Any] = {}
@@ -107,7 +110,10 @@ def parse(
     check_patterns(settings, reader, known=known)
     if reader.problems:
         raise SettingsError(reader.problems)
-    return with_public_models(settings)
+    try:
+        return with_public_models(settings)
+    except UnreadableTable as error:
+        raise SettingsError([SettingsProblem(file or "configuration", "store.data_dir", str(error))]) from None
 
 
 def _data_dir(document: Mapping[str, Any], folder: Path) -> Path | None:

@@ -216,6 +216,9 @@ def _candidate(name: str) -> Candidate:
 def _model(fit: _Fit, one: Candidate, provider: str, currency: str, tables: PublicTables) -> ModelSettings:
     """The settings of a model; _Unserved if it has no price."""
     pattern = fit.place.pattern
+    endpoints = pattern.endpoints or one.endpoints or (endpoint_of_name(one.name),)
+    if "chat" in endpoints and (half := _free_half(one.price)):
+        one = structs.replace(one, price=None, problem="price", detail=half)
     listed = one.price if currency == PUBLIC_CURRENCY else None
     price = None if pattern.free else _price(fit, one, currency, tables)
     keys = {key: getattr(pattern, key) for key in PATTERN_KEYS}
@@ -225,7 +228,7 @@ def _model(fit: _Fit, one: Candidate, provider: str, currency: str, tables: Publ
         **keys,
         provider=provider,
         model=one.name,
-        endpoints=pattern.endpoints or one.endpoints or (endpoint_of_name(one.name),),
+        endpoints=endpoints,
         created=one.created,
         price=price,
         cost=(listed,) if listed is not None else None,
@@ -233,6 +236,14 @@ def _model(fit: _Fit, one: Candidate, provider: str, currency: str, tables: Publ
     if problems := price_problems(model):
         raise _Unserved("endpoint" if "would cost nothing" in problems[0] else "price", problems[0])
     return model
+
+
+def _free_half(price: PriceSettings | None) -> str:
+    """What is wrong with a list's price of a chat that charges only for the prompt, or only for the answer."""
+    if price is None or bool(price.input) == bool(price.output):
+        return ""
+    free, other = ("input", "output") if price.output else ("output", "input")
+    return f"the list's price: {free}: 0, while {other} has a price"
 
 
 def _price(fit: _Fit, one: Candidate, currency: str, tables: PublicTables) -> tuple[PriceSettings, ...]:

@@ -7,6 +7,7 @@ prices, whatever is added later.
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from decimal import Decimal
@@ -23,6 +24,10 @@ TABLE_NAME: Final = re.compile(r"\d{4}-\d{2}(-\d{2}(\.[1-9]\d?)?)?", re.ASCII)
 SUFFIX: Final = ".toml"
 
 
+class UnreadableTable(ValueError):
+    """A table of this installation cannot be read; the prices of another one would be wrong."""
+
+
 class PublicTables(Struct, frozen=True):
     """The tables that a configuration can name; `newest` leaves out later ones."""
 
@@ -31,22 +36,28 @@ class PublicTables(Struct, frozen=True):
 
     @classmethod
     def of(cls, data_dir: Path | None, newest: str = "") -> PublicTables:
-        """Those of a data directory, up to the one that is the newest now, or to `newest`."""
+        """Those of a data directory, up to the one that is the newest now, or to `newest`. UnreadableTable."""
         tables = cls(str(data_dir / FOLDER) if data_dir is not None else "", newest)
-        return cls(tables.folder, tables.names()[-1])
+        found = tables.names()[-1]
+        if is_own_table(newest) and found != newest:
+            raise UnreadableTable(f"the price table {newest} is no longer in {tables.folder}")
+        return cls(tables.folder, found)
 
     def names(self) -> list[str]:
-        """Every table's name, the newest last."""
-        found = {*_names(_built_in()), *(_names(Path(self.folder)) if self.folder else ())}
+        """Every table's name, the newest last. UnreadableTable."""
+        found = {*_names(_built_in()), *(_own_names(Path(self.folder)) if self.folder else ())}
         return sorted((name for name in found if not self.newest or _order(name) <= _order(self.newest)), key=_order)
 
     def read(self, name: str = "") -> dict[str, Any]:
-        """The prices of a table by name, by default of the newest; decimals are exact."""
+        """The prices of a table by name, by default of the newest; decimals are exact. UnreadableTable."""
         name = name or self.newest or self.names()[-1]
-        own = Path(self.folder) / f"{name}{SUFFIX}" if self.folder else None
-        if own is not None and own.is_file():
+        if not is_own_table(name):
+            return _read_built_in(name)
+        own = Path(self.folder) / f"{name}{SUFFIX}"
+        try:
             return _read_own(own, own.stat().st_mtime_ns)
-        return _read_built_in(name)
+        except (OSError, ValueError, ArithmeticError, RecursionError) as error:
+            raise UnreadableTable(f"the price table {own} cannot be read: {_cause(error)}") from None
 
 
 def is_table_name(text: str) -> bool:
@@ -66,11 +77,23 @@ def _order(name: str) -> tuple[bool, str, int]:
 
 
 def _names(folder: Traversable) -> list[str]:
-    try:
-        names = [file.name.removesuffix(SUFFIX) for file in folder.iterdir() if file.name.endswith(SUFFIX)]
-    except OSError:  # no table was added
-        return []
+    names = [file.name.removesuffix(SUFFIX) for file in folder.iterdir() if file.name.endswith(SUFFIX)]
     return [name for name in names if is_table_name(name)]
+
+
+def _own_names(folder: Path) -> list[str]:
+    try:
+        return [name for name in _names(folder) if is_own_table(name)]
+    except FileNotFoundError:  # no table was added
+        return []
+    except OSError as error:
+        if not os.access(folder.parent, os.X_OK):
+            return []  # a person's command beside a data directory that only the gateway may read
+        raise UnreadableTable(f"the price tables of {folder} cannot be read: {_cause(error)}") from None
+
+
+def _cause(error: BaseException) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
 
 
 def _built_in() -> Traversable:

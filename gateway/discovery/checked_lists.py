@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import Any, Final, get_args
 
 from msgspec import Struct, structs
@@ -25,8 +26,11 @@ from gateway.plugins.model_list import ListedModel
 _NAME = re.compile(r"[A-Za-z0-9@~/_][A-Za-z0-9@~/_.:+=-]{0,199}", re.ASCII)
 MOST_PER_MILLION: Final = 100_000 * NANO  # the highest public price is 600
 MOST_EACH: Final = 1_000 * NANO  # of a request, a second, a search
+#: Of `input` and `output` that are not 0. The lowest public price is 0.003; a server that means one token writes less.
+LEAST_PER_MILLION: Final = NANO // 2000
 EARLIER: Final = 5  # prices of a model that are kept
 MOST_GONE: Final = 5_000
+MOST_TOLD: Final = 100  # models of one event of the audit trail: 20 KB
 LARGEST_WINDOW: Final = 100_000_000  # tokens
 _EACH: Final = frozenset({
     "per_second_in", "per_second_out", "per_request", "per_search_unit", "per_web_search", "minimum"
@@ -81,6 +85,7 @@ def _checked(one: ListedModel) -> StoredModel:
         return structs.replace(model, problem="no_price", detail="the list has no price for it")
     try:
         amounts = checked_amounts(one.price)
+        _check_least(amounts)
         _check_halves(amounts, model.endpoints)
     except ValueError as error:
         return structs.replace(model, problem="price", detail=f"the list's price: {error}")
@@ -128,6 +133,14 @@ def _amount(name: str, value: object) -> int:
     return math.ceil(number * NANO)
 
 
+def _check_least(amounts: Mapping[str, int]) -> None:
+    """So little is as good as free."""
+    for name in ("input", "output"):
+        if 0 < amounts.get(name, 0) < LEAST_PER_MILLION:
+            least = format_amount(LEAST_PER_MILLION)
+            raise ValueError(f"{name}: {format_amount(amounts[name])} is less than {least} per 1,000,000")
+
+
 def _check_halves(amounts: Mapping[str, int], endpoints: Sequence[str]) -> None:
     """Half a price of a chat is an oversight: the other half would be free."""
     if endpoints and "chat" not in endpoints:
@@ -154,19 +167,35 @@ def _dated(now: StoredModel, before: StoredModel | None, today: str, max_change:
         return structs.replace(now, amounts=before.amounts, since=before.since, earlier=before.earlier)
     if now.amounts == before.amounts:
         return structs.replace(now, since=before.since, earlier=before.earlier)
-    if detail := _large_change(before.amounts, now.amounts, max_change):
+    day_began = _of_yesterday(before, today)
+    if detail := (
+        _large_change(before.amounts, now.amounts, max_change)
+        or _large_change(day_began.amounts, now.amounts, max_change, " within a day")
+    ):
         old = {"amounts": before.amounts, "since": before.since, "earlier": before.earlier}
         return structs.replace(now, problem="price_changed", detail=detail, **old)
-    earlier = (PastPrice(before.since, before.amounts), *before.earlier)[:EARLIER]
+    earlier = (PastPrice(before.since, before.amounts), *before.earlier)
+    if len(earlier) > EARLIER:
+        kept = earlier[:EARLIER]
+        earlier = kept if day_began in kept else (*kept[:-1], day_began)
     return structs.replace(now, since=today, earlier=earlier)
 
 
-def _large_change(before: Mapping[str, int], now: Mapping[str, int], most: float) -> str:
-    """The first amount that changed by more than `most` times; "" if none did."""
+def _of_yesterday(model: StoredModel, today: str) -> PastPrice:
+    """The price with which the day began, or else the first one: many small changes are no way around the bound."""
+    prices = (PastPrice(model.since, model.amounts or {}), *model.earlier)
+    return next((one for one in prices if one.since < today), prices[-1])
+
+
+def _large_change(before: Mapping[str, int], now: Mapping[str, int], most: float, within: str = "") -> str:
+    """The first amount that changed by more than `most` times, or is no longer charged; "" if none did."""
     for name in AmountSettings.__struct_fields__:
         old, new = before.get(name, 0), now.get(name, 0)
         if old and new and (new > old * most or old > new * most):
-            return f"{name} from {format_amount(old)} to {format_amount(new)}, more than {most:g} times"
+            return f"{name} from {format_amount(old)} to {format_amount(new)}, more than {most:g} times{within}"
+        # Another amount holds in place of most absent ones, so that they are not free.
+        if old and not new and (name in now or name.startswith("per_")):
+            return f"{name} from {format_amount(old)} to 0"
     for name in ("input", "output"):
         if bool(before.get(name)) != bool(now.get(name)):
             texts = [format_amount(prices.get(name, 0)) for prices in (before, now)]
@@ -184,6 +213,19 @@ def changed_prices(before: StoredList, now: StoredList) -> list[str]:
         and old.amounts is not None
         and (one.amounts != old.amounts or (one.problem == "price_changed" and old.problem != one.problem))
     ]
+
+
+def price_sides(names: Iterable[str], before: StoredList, now: StoredList) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The prices of these models before and after, for the audit trail; those that are not used say why."""
+    known = {one.name: one for one in (*before.gone, *before.models)}
+    listed = {one.name: one for one in now.models}
+    sides: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
+    for name in islice(names, MOST_TOLD):
+        for side, one in zip(sides, (known[name], listed[name]), strict=True):
+            side[name] = {key: format_amount(amount) for key, amount in (one.amounts or {}).items()}
+            if one.problem:
+                side[name]["not_used"] = one.detail
+    return sides
 
 
 def candidate_price(model: StoredModel) -> dict[str, Any] | None:

@@ -2,7 +2,7 @@
 
 ::
 
-    watch = ListWatch(store, metrics, settings, providers, use)
+    watch = ListWatch(store, metrics, settings, providers, use, lock=lock, tell=tell)
     found = await watch.begin()                # before the first request: at most `FIRST_WITHIN` seconds
     watch.start()
     found = await watch.with_lists(settings)   # a reload: the settings of the file with the models of the lists,
@@ -27,7 +27,7 @@ from msgspec import structs
 from gateway.config.pattern_models import REASONS, SERVED
 from gateway.config.settings import ProviderSettings, Settings
 from gateway.discovery.asking import NoList, ask
-from gateway.discovery.checked_lists import changed_prices
+from gateway.discovery.checked_lists import changed_prices, price_sides
 from gateway.discovery.discovered import NO_LISTS, Discovered, KnownLists, discovered, usable_versions
 from gateway.discovery.list_reader import read_lists
 from gateway.discovery.stored_lists import (
@@ -60,18 +60,31 @@ QUESTIONS = "gateway_discovery_questions"
 
 Providers = Mapping[str, Mapping[int, object]]  # instances by name and number of the credential
 Use = Callable[[Discovered], Awaitable[None]]
+Side = Mapping[str, object]  # prices by model
+Tell = Callable[[str, int, Side, Side], Awaitable[None]]  # a provider, how many prices changed, some before and after
 
 
 class ListWatch:
     """The lists of one worker."""
 
     def __init__(
-        self, store: Store, metrics: Metrics, settings: Settings, providers: Callable[[], Providers], use: Use
+        self,
+        store: Store,
+        metrics: Metrics,
+        settings: Settings,
+        providers: Callable[[], Providers],
+        use: Use,
+        *,
+        lock: asyncio.Lock,
+        tell: Tell,
     ) -> None:
+        """`lock` is held while a reload replaces the providers and the settings; `tell` gets changed prices."""
         self._store = store
         self._metrics = metrics
         self._providers = providers
         self._use = use
+        self._changing = lock
+        self._tell = tell
         self.current = Discovered(settings, settings)
         self._lists: KnownLists = NO_LISTS
         self._counted: set[str] = set()  # providers in the metrics
@@ -200,7 +213,7 @@ class ListWatch:
             if not await take_turn(self._store, own):
                 return
             state = await self._ask(settings, name, own)
-            await end_turn(self._store, own, _pause_after(state, provider) - LOOK_EVERY)
+            await end_turn(self._store, own, _pause_after(state, provider) - LOOK_EVERY if state is not None else 1.0)
             self._look_now.set()
             await forget_states(self._store, await read_states(self._store), time.time())
         except GatewayError as error:
@@ -209,8 +222,8 @@ class ListWatch:
             # The edge of a background task: the next question may end otherwise.
             gateway_log.error("the list of models of %s could not be read", name, exc_info=error)
 
-    async def _ask(self, settings: Settings, name: str, own: str) -> ListState:
-        """Ask a provider and write its list; its state then."""
+    async def _ask(self, settings: Settings, name: str, own: str) -> ListState | None:
+        """Ask a provider and write its list; its state then, or None if a reload has replaced the provider."""
         provider, now = settings.providers[name], time.time()
         instances = self._providers().get(name) or {}
         state = (await read_states(self._store)).get(own, NEVER_ASKED)
@@ -218,6 +231,8 @@ class ListWatch:
         instance = next(iter(instances.values()), None)
         try:
             checked = await ask(name, instance, provider, before or NO_LIST, now=now)
+            if not await self._is_of(name, own, instance):
+                return None  # it may be the list of another address
         except NoList as error:
             self._metrics.inc(QUESTIONS, (name, "failed"))
             failed = structs.replace(state, failed_at=now, error=str(error))
@@ -230,7 +245,15 @@ class ListWatch:
         if changed := changed_prices(before or NO_LIST, checked.found):
             named = ", ".join(changed[:NAMED])
             gateway_log.info("prices in the list of %s changed: %d, such as %s", name, len(changed), named)
+            await self._tell(name, len(changed), *price_sides(changed, before or NO_LIST, checked.found))
         return fresh
+
+    async def _is_of(self, name: str, own: str, instance: object) -> bool:
+        """Whether the instance is that of the settings which the list is named after."""
+        async with self._changing:
+            provider = self._file.providers.get(name)
+            instances = (self._providers().get(name) or {}).values()
+            return provider is not None and list_id(name, provider) == own and any(one is instance for one in instances)
 
 
 def _pause_after(state: ListState, provider: ProviderSettings) -> float:

@@ -70,6 +70,7 @@ class Metrics:
         self._gauges: dict[Key, float] = {}
         self._histograms: dict[Key, list[float]] = {}
         self._changed_gauges: set[Key] = set()
+        self._ended: set[Key] = set()
 
     @property
     def tallied(self) -> int:
@@ -87,6 +88,13 @@ class Metrics:
         if self._gauges.get(key) != value:
             self._gauges[key] = value
             self._changed_gauges.add(key)
+        if self._ended:
+            self._ended.discard(key)
+
+    def end(self, name: str, labels: Labels) -> None:
+        """Set a gauge to 0 for the last time; it takes no memory after the next drain."""
+        self.set(name, labels, 0.0)
+        self._ended.add((name, labels))
 
     def add(self, name: str, labels: Labels, amount: float) -> None:
         """Add to a gauge; a negative amount lowers it."""
@@ -233,6 +241,9 @@ class Metrics:
         )
         self._counters, self._histograms = {}, {}
         self._changed_gauges.clear()
+        for ended in self._ended:
+            self._gauges.pop(ended, None)
+        self._ended.clear()
         return delta
 
 
@@ -272,11 +283,22 @@ class Totals(Collector):
             counter, key = self._counters[name], self._labels(name, tuple(labels))
             counter[key] = counter.get(key, 0.0) + value
         for name, labels, value in delta.gauges:
-            self._gauges[name].setdefault(tuple(labels), {})[source] = value
+            key = tuple(labels)
+            self._gauges[name].setdefault(key, {})[source] = value
+            if not value and name in _MODEL_AT and key[_MODEL_AT[name]] not in self.models:
+                self._forget_source(name, key, source)
         for name, labels, cells in delta.histograms:
             histogram, key = self._histograms[name], self._labels(name, tuple(labels))
             known = histogram.get(key)
             histogram[key] = list(cells) if known is None else [a + b for a, b in zip(known, cells, strict=True)]
+
+    def _forget_source(self, name: str, labels: Labels, source: str) -> None:
+        """Keep no 0 of a model without a place: lists of providers can name new ones for ever."""
+        gauge = self._gauges[name]
+        del gauge[labels][source]
+        if not gauge[labels]:
+            del gauge[labels]
+        gauge.setdefault(_with_model(labels, _MODEL_AT[name], OTHER), {})[source] = 0.0
 
     def _labels(self, name: str, labels: Labels) -> Labels:
         """The labels under which an event of a model is counted."""
@@ -346,7 +368,7 @@ class Totals(Collector):
             if not values:
                 continue
             value, shown = total(values.values()), labels
-            if at is not None and labels[at] not in self.models and not self.models.fits_all:
+            if at is not None and labels[at] not in self.models:
                 if value and left > 0:
                     left -= 1
                 else:

@@ -28,7 +28,7 @@ class ModelHealth:
     def use(self, catalog: Catalog, providers: Mapping[str, Collection[int]]) -> None:
         """Use other models, or other providers: the numbers of the credentials with which each could be created."""
         for name in self._models.keys() - catalog.models.keys():
-            self._metrics.set("gateway_models_unavailable", (name,), 0.0)
+            self._metrics.end("gateway_models_unavailable", (name,))
         self._models, self._providers, self._seen = catalog.models, providers, -1
 
     def note(self) -> None:

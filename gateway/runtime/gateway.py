@@ -16,6 +16,7 @@ from gateway.accounts.authenticator import Authenticator
 from gateway.accounts.pepper import Peppers
 from gateway.accounts.sealed_text import SealedText
 from gateway.accounts.store_claim import prove_pepper
+from gateway.admin.configuration_changes import tell_list_prices
 from gateway.api.routes import Application
 from gateway.catalog import Catalog
 from gateway.config.secret_watcher import SecretWatch
@@ -127,7 +128,11 @@ class Gateway:
         self.upstream = Upstream()
         self.providers: dict[str, dict[int, Provider]] = {}  # by name, then by number of the credential
         self.secrets = SecretWatch(self.renew)
-        self.lists = ListWatch(store, self.metrics, settings, lambda: self.providers, self._use_lists)
+        self._changing = asyncio.Lock()  # one reload, or change of secrets, at a time
+        tell = partial(tell_list_prices, store)
+        self.lists = ListWatch(
+            store, self.metrics, settings, lambda: self.providers, self._use_lists, lock=self._changing, tell=tell
+        )
         self.health = CircuitRegistry(self.metrics)
         self.model_health = ModelHealth(self.metrics, self.health)
         self.circuit_sync = CircuitSync(self.health, store, machine=machine)
@@ -147,7 +152,6 @@ class Gateway:
         self.keep_alive = KeepAlive(commit_after=limits.commit_after, comment_after=limits.keepalive_comment)
         self._retired: list[Provider] = []
         self._proof: asyncio.Task[None] | None = None
-        self._changing = asyncio.Lock()  # one reload, or change of secrets, at a time
 
     @classmethod
     async def build(

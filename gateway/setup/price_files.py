@@ -68,6 +68,8 @@ def _document(raw: bytes) -> Mapping[str, Any]:
         document = json.loads(text, parse_float=Decimal, parse_constant=str, object_pairs_hook=_unique)
     except RecursionError:
         raise InvalidValue("the file is nested too deeply") from None
+    except ArithmeticError:
+        raise InvalidValue("the file has a number that is too long or too large") from None
     except ValueError as error:  # of both decoders, and of UTF-8
         raise InvalidValue(f"the file is neither TOML nor JSON: {error}") from None
     assert isinstance(document, dict)
@@ -103,6 +105,8 @@ def _add(found: PriceFile, name: str, row: Row | Exception) -> None:
 
 def row_problem(row: Row) -> str:
     """What is wrong with the prices of a model; "" if nothing is."""
+    if not all(map(_is_printable, row)):
+        return "it has keys or texts with control characters"  # they could hide a change from who is asked
     reader = TomlReader("")
     prices = [price for table in row if (price := reader.struct(PriceSettings, table, ())) is not None]
     if not reader.problems:
@@ -112,6 +116,15 @@ def row_problem(row: Row) -> str:
     if any(price.currency not in ("", "USD") for price in prices):
         reader.problem(("currency",), "public prices are in USD")
     return "; ".join(f"{problem.key}: {problem.message}".lstrip(": ") for problem in reader.problems[:3])
+
+
+def _is_printable(value: object) -> bool:
+    """Whether a terminal shows all keys and texts in it."""
+    if isinstance(value, dict):
+        return all(_is_printable(one) for pair in value.items() for one in pair)
+    if isinstance(value, list):
+        return all(map(_is_printable, value))
+    return not isinstance(value, str) or value.isprintable()
 
 
 def _check_bounds(price: PriceSettings, reader: TomlReader) -> None:
@@ -186,7 +199,7 @@ def _litellm_name(name: str, entry: Mapping[str, Any]) -> str:
 def _litellm_row(entry: Mapping[str, Any]) -> Row | Exception:
     mode = entry.get("mode", "chat")
     if mode not in MODES:
-        return _LeftOut(f"mode {mode}"[:40])
+        return _LeftOut(f"mode {mode!a}"[:40] if not str(mode).isprintable() else f"mode {mode}"[:40])
     try:
         price = _litellm_amounts(entry, "")
         bounds = sorted({int(found[2]) for key in entry if (found := _ABOVE.fullmatch(key)) and found[1] in _LITELLM})

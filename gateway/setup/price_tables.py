@@ -80,19 +80,31 @@ def missing(found: Iterable[PriceChange]) -> list[str]:
     return [f"{one.name} is not in the new table, and is the price of {', '.join(one.models)}" for one in removed]
 
 
-def write_table(data_dir: Path, rows: Rows, *, source: str, now: datetime) -> str:
-    """Write a new table, whole or not at all; its name. InvalidValue if the newest table is of a later day."""
+def write_table(data_dir: Path, rows: Rows, *, source: str, now: datetime, newest: str = "") -> str:
+    """Write a new table, whole or not at all; its name. InvalidValue if the newest table is of a later day.
+
+    `newest`: the table that the rows were compared with; InvalidValue if another one is the newest by now.
+    """
     folder = data_dir / FOLDER
-    name = _next_name(PublicTables.of(data_dir).newest, now.astimezone(UTC).date())
-    folder.mkdir(parents=True, exist_ok=True)
+    present = PublicTables.of(data_dir).newest
+    if newest and present != newest:
+        raise _written_meanwhile(present)
+    name = _next_name(present, now.astimezone(UTC).date())
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not folder.exists():
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)  # as the mode of a table
     text = "".join(_lines(rows, source, now))
     draft = folder / f".{name}.{secrets.token_hex(4)}"
     try:
         with draft.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
+            os.fchmod(file.fileno(), 0o644)  # public, and read by the user of the gateway, whoever runs the command
             os.fsync(file.fileno())
-        os.link(draft, folder / f"{name}{SUFFIX}")  # FileExistsError if another command was faster
+        os.link(draft, folder / f"{name}{SUFFIX}")
+    except FileExistsError:
+        raise _written_meanwhile(name) from None
     finally:
         draft.unlink(missing_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
@@ -103,9 +115,14 @@ def write_table(data_dir: Path, rows: Rows, *, source: str, now: datetime) -> st
     return name
 
 
+def _written_meanwhile(name: str) -> InvalidValue:
+    return InvalidValue(f"another command has written {name} meanwhile: look at the changes against that table")
+
+
 def source_of(file: Path, raw: bytes) -> str:
     """How a table names the file it was made of: without its folder."""
-    return f"{file.name}, sha256 {hashlib.sha256(raw).hexdigest()}"
+    shown = "".join(character if character.isprintable() else "?" for character in file.name)
+    return f"{shown}, sha256 {hashlib.sha256(raw).hexdigest()}"
 
 
 def _next_name(newest: str, today: date) -> str:
@@ -114,7 +131,12 @@ def _next_name(newest: str, today: date) -> str:
     day, _, number = newest.partition(".")
     if day > today.isoformat():
         raise InvalidValue(f"the newest table is {newest}, of a later day than today: set the clock of this machine")
-    return today.isoformat() if day < today.isoformat() else f"{day}.{int(number or 1) + 1}"
+    if day < today.isoformat():
+        return today.isoformat()
+    name = f"{day}.{int(number or 1) + 1}"
+    if not is_table_name(name):
+        raise InvalidValue(f"a day has at most 99 tables, and {newest} is the last one")
+    return name
 
 
 def _lines(rows: Rows, source: str, now: datetime) -> Iterator[str]:
@@ -157,10 +179,27 @@ def _plain(value: Any) -> Any:
 
 
 def _large(old: Row, new: Row) -> str:
-    before, after = dict(_amounts(old[-1], "")), dict(_amounts(new[-1], ""))
-    for name, amount in before.items():
-        other = after.get(name)
-        if amount and other and (other > amount * LARGE or amount > other * LARGE):
+    """The first amount that changes by too much, on any day from today on and for a prompt of any length."""
+    today = datetime.now(UTC).date().isoformat()
+    starts = {str(table.get("effective_from", "")) for table in (*old, *new)}
+    for day in (today, *sorted(start for start in starts if start > today)):
+        before, after = _on(old, day), _on(new, day)
+        for tokens in sorted({0, *_bounds(before), *_bounds(after)}):
+            if text := _large_amount(_of_prompt(before, tokens), _of_prompt(after, tokens)):
+                of_prompt = f" above {tokens} tokens" if tokens else ""
+                return f"{text}{of_prompt}{f' from {day} on' if day > today else ''}"
+    return ""
+
+
+def _large_amount(before: Mapping[str, Decimal], after: Mapping[str, Decimal]) -> str:
+    for name in sorted(before.keys() | after.keys()):
+        # A service tier that is not named costs what the others cost.
+        usual = Decimal(1) if name.startswith("service_tier_multiplier.") else None
+        amount, other = before.get(name, usual), after.get(name, usual)
+        if amount is None or (other is None and not _is_free_if_absent(name)):
+            continue
+        other = other or Decimal()
+        if amount and (not other or other > amount * LARGE or amount > other * LARGE):
             return f"{name} from {amount:f} to {other:f}"
     for name in ("input", "output"):
         if bool(before.get(name)) != bool(after.get(name)):
@@ -168,14 +207,36 @@ def _large(old: Row, new: Row) -> str:
     return ""
 
 
+def _is_free_if_absent(name: str) -> bool:
+    """Whether nothing else is charged in its place. Lists of other projects do not tell searches of the web."""
+    return name.startswith("per_") and name != "per_web_search"
+
+
+def _on(row: Row, day: str) -> dict[str, Any]:
+    """The price that holds on a day."""
+    held = [table for table in row if str(table.get("effective_from", "")) <= day]
+    return (held or row[:1])[-1]
+
+
+def _bounds(price: Mapping[str, Any]) -> list[int]:
+    return [int(tier["above_input_tokens"]) for tier in price.get("tiers", ())]
+
+
+def _of_prompt(price: Mapping[str, Any], tokens: int) -> dict[str, Decimal]:
+    """The amounts for a prompt of more than so many tokens."""
+    found = dict(_amounts({key: value for key, value in price.items() if key != "tiers"}, ""))
+    for tier in price.get("tiers", ()):
+        if tokens and int(tier["above_input_tokens"]) <= tokens:
+            found |= _amounts({key: value for key, value in tier.items() if key != "above_input_tokens"}, "")
+    return found
+
+
 def _amounts(value: Mapping[str, Any], place: str) -> Iterator[tuple[str, Decimal]]:
-    """Every amount with its key."""
+    """Every amount with its key; an amount may be a text."""
     for key, item in value.items():
+        if key in ("currency", "effective_from"):
+            continue
         if isinstance(item, dict):
             yield from _amounts(item, f"{place}{key}.")
-        elif isinstance(item, (int, Decimal)) and not isinstance(item, bool):
+        elif isinstance(item, (int, Decimal, str)) and not isinstance(item, bool):
             yield f"{place}{key}", Decimal(item)
-        elif isinstance(item, list):
-            for number, one in enumerate(item):
-                if isinstance(one, dict):
-                    yield from _amounts(one, f"{place}{key}.{number}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -51,7 +52,8 @@ class OpenAIModelList(OpenAIServer, ModelList):
         async with answer:
             if answer.status != 200:
                 await self.raise_for_status(answer)
-            return read_models(await answer.read(limit=limits.most_bytes), limits.most_models)
+            body = await answer.read(limit=limits.most_bytes)
+        return await asyncio.to_thread(read_models, body, limits.most_models)  # thousands take longer than a call waits
 
 
 def read_models(body: bytes, most: int) -> list[ListedModel]:

@@ -265,3 +265,28 @@ def test_a_pattern_that_contradicts_something_is_refused(text: str, fault: str) 
 )
 def test_settings_of_discovery_have_bounds(line: str, fault: str) -> None:
     assert any(fault in one for one in faults(f'[providers.new]\nplugin = "openai"\n{line}\n'))
+
+
+@pytest.mark.holds("configuration.md#models-that-a-provider-lists-4")
+@pytest.mark.parametrize(
+    ("name", "keys", "state"),
+    [
+        ("mystery-1", "", "price"),  # a chat, by its name
+        ("mystery-1", 'endpoints = ["embeddings"]\n', "served"),
+        ("text-embedding-1", "", "served"),
+        ("text-embedding-1", 'endpoints = ["chat", "embeddings"]\n', "price"),
+    ],
+)
+def test_a_chat_is_not_free_by_half_whatever_its_list_says(name: str, keys: str, state: str) -> None:
+    settings = settings_of(f'[models."router/*"]\nprovider = "router"\nprice = "upstream"\n{keys}')
+    price = PriceSettings(input=NANO, output=0, currency="USD")
+    [found] = found_models(settings, "router", [Candidate(name=name, price=price)])
+    assert found.state == state
+    assert ("output: 0" in found.detail) == (state == "price")
+
+
+def test_a_markup_of_zero_makes_no_model_free() -> None:
+    settings = settings_of('[models."router/*"]\nprovider = "router"\nprice = "upstream"\nmarkup = 0\n')
+    price = PriceSettings(input=NANO, output=NANO, currency="USD")
+    [found] = found_models(settings, "router", [Candidate(name="m", price=price)])
+    assert found.state == "price"

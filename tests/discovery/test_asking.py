@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -56,6 +58,28 @@ async def test_a_server_that_lists_is_asked_with_the_credential(tmp_path: Any, m
         assert await asked(await openai(server, tmp_path, upstream)) == ["a", "b"]
         assert server.upstream.seen[-1].headers["x-key"] == SECRET
     await upstream.close()
+
+
+async def test_thousands_of_entries_are_read_beside_the_event_loop(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIST_KEY", SECRET)
+    threads = list[int]()
+    async with serving({"data": [{"id": "a"}]}) as server:
+        upstream = Upstream()
+        provider = await openai(server, tmp_path, upstream)
+        assert isinstance(provider, ModelList)
+        module = sys.modules[type(provider).list_models.__module__]
+        read = module.read_models  # type: ignore[attr-defined]
+
+        def noted(body: bytes, most: int) -> Any:
+            threads.append(threading.get_ident())
+            return read(body, most)
+
+        monkeypatch.setattr(module, "read_models", noted)
+        assert await asked(provider) == ["a"]
+        await upstream.close()
+    assert threads and threading.get_ident() not in threads
 
 
 @pytest.mark.holds("operations/models.md#who-asks-2")

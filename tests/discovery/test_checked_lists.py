@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from gateway.amounts import NANO
-from gateway.discovery.checked_lists import MOST_GONE, CheckedList, checked_list
+from gateway.discovery.checked_lists import EARLIER, MOST_GONE, CheckedList, checked_list
 from gateway.discovery.stored_lists import NO_LIST, StoredList, StoredModel
 from gateway.plugins.model_list import ListedModel, openrouter_price
 
@@ -44,6 +45,8 @@ def priced(amount: str) -> ListedModel:
         ({"input": 1, "output": 1, "per_request": 1001}, "'1001' is more than 1000"),
         ({"input": 1, "output": 1, "per_video": 1}, "'per_video': the gateway cannot charge it"),
         ({"input": 0, "output": 1}, "input: 0, while output has a price"),
+        ({"input": 1, "output": "1e-30"}, "output: 0.000000001 is less than 0.0005"),
+        ({"input": "0.0000025", "output": "0.00001"}, "input: 0.0000025 is less than 0.0005"),  # USD per token
         ("free", "expected a table"),
         ([1], "expected a table"),
     ],
@@ -66,7 +69,7 @@ def test_a_model_without_a_price_has_none() -> None:
 
 
 def test_amounts_are_rounded_up() -> None:
-    assert one({"input": "0.0000000001", "output": "1"}).amounts == {"input": 1, "output": NANO}
+    assert one({"input": "1.0000000001", "output": "1"}).amounts == {"input": NANO + 1, "output": NANO}
 
 
 @pytest.mark.holds("configuration.md#models-that-a-provider-lists-3")
@@ -160,6 +163,45 @@ def test_a_price_cannot_jump_while_its_model_is_away_or_its_price_is_wrong() -> 
     assert read(priced("1"), before=wrong).found == first
     forgotten = read(ListedModel(name="other"), before=away, now=NOW + 2 * DAY).found
     assert forgotten.gone == ()
+
+
+@pytest.mark.holds("configuration.md#models-that-a-provider-lists-5")
+@pytest.mark.parametrize("factor", [9, 3, Decimal("0.5")])
+def test_a_price_cannot_climb_or_fall_in_many_steps_of_a_day(factor: Any) -> None:
+    found, amount = read(priced("1"), now=NOW - DAY).found, Decimal(1)
+    for step in range(20):
+        amount *= factor
+        found = read(priced(str(amount)), before=found, now=NOW + step).found
+        used = found.models[0].amounts
+        assert used is not None
+        assert NANO // 10 <= used["input"] <= 10 * NANO
+        assert len(found.models[0].earlier) <= EARLIER
+    assert found.models[0].problem
+
+
+def test_prices_that_flap_within_a_day_do_not_move_the_price_that_the_day_began_with() -> None:
+    found = read(priced("1"), now=NOW - DAY).found
+    for amount in ("8", "7", "8", "7", "8", "7", "8", "7"):
+        found = read(priced(amount), before=found, now=NOW).found
+        assert found.models[0].problem == ""
+    assert read(priced("60"), before=found, now=NOW).found.models[0].problem == "price_changed"
+    assert read(priced("60"), before=found, now=NOW + DAY).found.models[0].problem == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [({"cached_input": 1}, {"cached_input": 0}), ({"per_request": 1}, {}), ({"per_web_search": 1}, {})],
+)
+def test_an_amount_that_is_charged_no_more_is_a_large_change(before: dict[str, Any], after: dict[str, Any]) -> None:
+    first = read(ListedModel(name="m", price={"input": 1, "output": 1, **before})).found
+    [model] = read(ListedModel(name="m", price={"input": 1, "output": 1, **after}), before=first).found.models
+    assert model.problem == "price_changed"
+
+
+def test_an_amount_in_whose_place_another_holds_may_go() -> None:
+    first = read(ListedModel(name="m", price={"input": 1, "output": 1, "cached_input": "0.5"})).found
+    [model] = read(priced("1"), before=first).found.models
+    assert model.problem == ""
 
 
 def test_half_a_price_that_becomes_free_is_a_large_change() -> None:

@@ -6,15 +6,17 @@ import asyncio
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
+from gateway.admin.outbox import AuditOutbox
 from gateway.amounts import NANO
 from gateway.billing.price import Price
-from gateway.discovery.stored_lists import list_id, read_list
+from gateway.discovery.stored_lists import TURN, list_id, read_list
 from gateway.http_server.limits import ServerLimits
 from gateway.http_server.server import HTTPServer
 from gateway.runtime.gateway import Gateway
@@ -252,6 +254,60 @@ async def test_an_instance_with_another_address_never_serves_the_list_of_the_one
         await gateway.reload(settings_of(ONE, tmp_path, openrouter=second))
         assert served(gateway) == set()
         await until(lambda: served(gateway) == {"openrouter/acme/other"})
+
+
+async def test_a_question_while_a_reload_replaces_the_address_writes_no_list_under_the_address_before(
+    tmp_path: Path, valkey: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        serving({"data": [openrouter_model("acme/large")]}) as first,
+        serving({"data": [openrouter_model("acme/other")]}) as second,
+        built(old := settings_of(ONE, tmp_path, openrouter=first), valkey) as gateway,
+    ):
+        own = list_id("openrouter", old.providers["openrouter"])
+        publish = gateway.price_tables.publish
+        asking: list[asyncio.Task[None]] = []
+
+        async def published(prices: Any) -> None:
+            if not asking:  # the providers are the new ones, and the settings those of before
+                await gateway.store.link(TURN + own).call("DEL", TURN + own)
+                asking.append(asyncio.create_task(gateway.lists._ask_in_turn(old, "openrouter")))
+                await asyncio.wait(asking, timeout=1.0)  # until the answer is written, or waits for the reload
+            await publish(prices)
+
+        monkeypatch.setattr(gateway.price_tables, "publish", published)
+        await gateway.reload(settings_of(ONE, tmp_path, openrouter=second))
+        await asyncio.wait_for(asking[0], 10.0)
+        stored = await read_list(gateway.store, own)
+        assert stored is not None
+        assert [one.name for one in stored.models] == ["acme/large"]
+        await until(lambda: served(gateway) == {"openrouter/acme/other"})
+
+
+@pytest.mark.holds("operations/models.md#prices-of-a-list-over-time-2")
+async def test_a_price_that_a_list_changes_is_in_the_audit_trail_once(tmp_path: Path, valkey: Path) -> None:
+    async with (
+        serving({"data": [openrouter_model("acme/large"), openrouter_model("acme/same")]}) as server,
+        built(settings_of(ONE, tmp_path, openrouter=server), valkey) as gateway,
+    ):
+        server.list(openrouter_model("acme/large", prompt="0.000003"), openrouter_model("acme/same"))
+        await ask_again(gateway, "openrouter")
+        outbox = AuditOutbox(gateway.store)
+
+        async def told(events: int) -> bool:
+            return len(await outbox.read()) == events
+
+        await until(lambda: told(1))
+        server.list(openrouter_model("acme/large", prompt="0.00009"), openrouter_model("acme/same"))
+        await ask_again(gateway, "openrouter")
+        await until(lambda: told(2))
+        await ask_again(gateway, "openrouter")
+        [(_, changed), (_, refused)] = await outbox.read()
+        assert changed is not None and refused is not None
+        assert (changed.action, changed.object) == ("discovery.prices", "provider:openrouter")
+        assert changed.before == {"prices": {"acme/large": {"input": "1", "output": "2"}}}
+        assert changed.after == {"prices": {"acme/large": {"input": "3", "output": "2"}}, "changed": 1}
+        assert "more than" in refused.after["prices"]["acme/large"]["not_used"]
 
 
 def price_in(gateway: Gateway) -> Price:

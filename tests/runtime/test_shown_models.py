@@ -6,7 +6,7 @@ import pytest
 
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
-from gateway.metrics import MetricsDelta, Totals
+from gateway.metrics import Metrics, MetricsDelta, Totals
 from gateway.metrics.shown_models import OTHER, UNUSED, ShownModels
 from gateway.runtime.known_series import known_series
 
@@ -94,3 +94,28 @@ def test_models_of_a_new_configuration_get_the_places_of_those_that_are_gone() -
     text = totals.text()[0].decode()
     assert 'gateway_cost_total{model="b"} 1.0\n' in text and 'gateway_cost_total{model="c"} 0.0\n' in text
     assert 'model="a"' not in text
+
+
+def test_models_of_lists_add_neither_series_nor_memory_however_often_their_names_change() -> None:
+    totals = Totals()
+    totals.begin(known_series(settings_of(3)), most_models=100)
+    for round_ in range(50):
+        names = [f"r{round_}-{number}" for number in range(300)]
+        for value in (1.0, 0.0):
+            totals.merge(MetricsDelta(gauges=[(HEALTH, (name,), value) for name in names]), source="1")
+            assert totals.text()[0].count(f"{HEALTH}{{".encode()) <= 105
+    assert len(totals._gauges[HEALTH]) <= 105
+
+
+def test_a_worker_forgets_the_gauges_of_models_that_left_once_they_are_told() -> None:
+    metrics = Metrics()
+    metrics.set(HEALTH, ("a",), 1.0)
+    metrics.set(HEALTH, ("b",), 0.0)
+    metrics.drain()
+    metrics.end(HEALTH, ("a",))
+    metrics.end(HEALTH, ("b",))
+    metrics.set(HEALTH, ("b",), 1.0)  # it is back
+    delta = metrics.drain()
+    assert delta is not None
+    assert sorted(delta.gauges) == [(HEALTH, ("a",), 0.0), (HEALTH, ("b",), 1.0)]
+    assert list(metrics._gauges) == [(HEALTH, ("b",))]

@@ -13,7 +13,6 @@ from typing import Any
 from gateway.accounts.accounts import Accounts
 from gateway.amounts import format_amount
 from gateway.api.handler import KeyedHandler
-from gateway.config.settings import Settings
 from gateway.errors import NotFound
 from gateway.history.usage_question import ReceiptQuestion
 from gateway.ids import to_request_id
@@ -39,7 +38,7 @@ class BalanceHandler(KeyedHandler):
                 "balance": format_amount(account.balance),
                 "held": format_amount(account.held),
                 "available": format_amount(account.available),
-                "currency": currency(self.services.settings),
+                "currency": self.services.catalog.currency,
             }
         )
 
@@ -60,7 +59,7 @@ class ReceiptHandler(KeyedHandler):
             *found,
             refunded=await self.services.ledger.refunded_of(key.account, request_id),
             served_model=await _served_model(self, found[0]),
-            currency=currency(self.services.settings),
+            currency=self.services.catalog.currency,
         )
         self.send_json(receipt)
 
@@ -111,9 +110,3 @@ def _receipt(
         "tags": meta.get("tags") or {},
         "session": meta.get("session"),
     }
-
-
-def currency(settings: Settings) -> str | None:
-    """The currency of the prices; None when they name none or several."""
-    named = {price.currency for model in settings.models.values() for price in model.price or ()} - {""}
-    return named.pop() if len(named) == 1 else None

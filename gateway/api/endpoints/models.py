@@ -103,7 +103,7 @@ def _gemini_model(record: ModelRecord) -> dict[str, Any]:
 
 async def _find_permitted(handler: KeyedHandler) -> tuple[ModelRecord, Model]:
     """The model that the path names; ModelNotFound if there is none that the caller may use."""
-    found = next((pair for pair in handler.services.catalog.records if pair[0].id == handler.argument), None)
+    found = handler.services.catalog.by_id.get(handler.argument)
     view = await handler.confirm([found[1].name] if found is not None else ())
     if found is None or not view.permits(found[1].name, found[1].groups):
         raise ModelNotFound(param="model")

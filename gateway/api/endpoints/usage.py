@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl
 
 from gateway.admin.times import moment
-from gateway.api.endpoints.account import currency
 from gateway.api.handler import KeyedHandler
 from gateway.errors import InvalidValue, UnknownParameter
 from gateway.history.usage_question import UsageQuestion
@@ -44,7 +43,7 @@ class UsageHandler(KeyedHandler):
             since=since * 1_000_000,
             until=until * 1_000_000,
             group_by=groups,
-            currency=currency(self.services.settings),
+            currency=self.services.catalog.currency,
             session=_session(values),
         )
         self.reply.send(await self.services.usage_history.usage(question))

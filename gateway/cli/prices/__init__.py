@@ -50,12 +50,15 @@ def update(
     settings: Settings, file: Path, yes: bool, dry_run: bool, skip_bad: bool, allow_large: bool, as_json: bool
 ) -> None:
     """Renew the public prices of the vendors in FILE, after showing what changes."""
-    from gateway.setup.price_files import read_price_file
+    from gateway.setup.price_files import MOST_BYTES, read_price_file
     from gateway.setup.price_tables import renewed, rows_of, source_of
 
-    raw = file.read_bytes()
+    with file.open("rb") as content:
+        raw = content.read(MOST_BYTES + 1)  # a device has no end
     found = read_price_file(raw)
     if not found.rows:
+        for line in _bad(found):
+            note(line)
         raise Failure(f"{file} has no price that the gateway can charge")
     before = rows_of(settings.tables)
     _apply(
@@ -150,7 +153,8 @@ def _apply(
     if differing and not refusals and not dry_run:
         if asks:
             click.confirm(f"Apply {_counts(differing)}?", abort=True, err=True)
-        written = write_table(settings.data_dir, after, source=source, now=datetime.now(UTC))
+        newest = settings.tables.newest
+        written = write_table(settings.data_dir, after, source=source, now=datetime.now(UTC), newest=newest)
     if as_json:
         print_json({**document, "table": written})
     if refusals:
