@@ -32,7 +32,7 @@ WORKERS = ("-m gateway.worker ", "-m gateway.runtime.worker ")  # command lines 
 
 
 #: A table that the old version does not know, and the one after it.
-CONSOLE, STORE = "[console]\nenabled = false\nport = 0\n\n", "[store]\n"
+CONSOLE, STORE = '[console]\nenabled = false\nhost = "127.0.0.1"\nport = 0\n\n\n', "[store]\n"
 
 
 class Versioned(Served):

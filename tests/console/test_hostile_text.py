@@ -29,7 +29,7 @@ from tests.console.samples import Samples
 pytestmark = pytest.mark.slow
 
 TAG = "x-evil"
-HOSTILE = f"\"'><{TAG} onload=alert(1)></script><!--{{{{31337*31337}}}}{{% x %}}"
+HOSTILE = f"\"'><{TAG} onload=alert(1)></script><!--{{{{31337+981976232}}}}{{% x %}}"
 EVALUATED = "982007569"
 QUOTED = json.dumps(HOSTILE)  # as TOML has it, too; names of providers, groups and accounts cannot be hostile
 MODELS = f"""

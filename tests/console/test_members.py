@@ -48,9 +48,12 @@ async def test_members_are_asked_for_together(console: Any, monkeypatch: pytest.
             for number in range(first, 10 * first + 3):
                 user = await c.user(f"m{number}@example.com", acme="member")
                 await budgets.change(ROOT, user.id, "acme", budget=(number + 1) * 10**9, every="month")
-            questions.asked = [0, 0]
-            page = await owner.get(MEMBERS)
-            asked.append(list(questions.asked))
+            counts = []
+            for _ in range(3):  # what runs beside a page may ask, too
+                questions.asked = [0, 0]
+                page = await owner.get(MEMBERS)
+                counts.append(questions.asked)
+            asked.append(min(counts))
         assert "0.00 of 1.00 per month" in page.text and "0.00 of 33.00 per month" in page.text
         assert asked[0] == asked[1]
 
