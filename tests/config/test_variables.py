@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from gateway.config import price_settings
+from gateway.config import price_settings, public_prices
 from gateway.config.loader import parse
 from gateway.config.public_tables import PublicTables
 from gateway.config.secret import Secret
@@ -262,7 +262,7 @@ def test_variable_may_name_a_price_of_a_table_of_this_installation(
 ) -> None:
     monkeypatch.setenv("VALUE", "openai/gpt-5-mini")
     seen: list[PublicTables] = []
-    real = price_settings.public_price
+    real = public_prices.public_price
 
     def noted(name: str, tables: PublicTables) -> Any:
         seen.append(tables)
