@@ -8,6 +8,7 @@ edge: relative paths in all files start at the folder of the main one.
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -90,7 +91,7 @@ def _patterns(main: str, document: dict[str, Any]) -> list[str]:
 
 def _paths(main: Path, patterns: Sequence[str]) -> Iterator[Path]:
     """Each file once. A pattern may match none; a name without one must be there, which reading it tells."""
-    seen = {main.resolve()}
+    seen = {os.path.realpath(main)}
     for pattern in patterns:
         try:
             relative = Path(pattern).expanduser()
@@ -101,8 +102,8 @@ def _paths(main: Path, patterns: Sequence[str]) -> Iterator[Path]:
             found = sorted(glob.glob(str(Path(glob.escape(str(main.parent))) / relative)))  # noqa: PTH207 - no hidden files
         for path in map(Path, found):
             try:
-                real = path.resolve()
-            except (RuntimeError, ValueError):  # a link that leads to itself, a character that no path has
+                real = os.path.realpath(path)  # `resolve` refuses a link to itself on some versions of Python
+            except ValueError:  # a character that no path has
                 raise SettingsError([SettingsProblem(str(path), "", "cannot be read: it leads nowhere")]) from None
             if real not in seen:
                 seen.add(real)
