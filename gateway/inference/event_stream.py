@@ -61,7 +61,7 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
             call.asked_at = monotonic()
             try:
                 item = await anext(rest, None)
-                if item is None and delivered is not None and not delivered.ended:
+                if item is None and delivered is not None and not delivered.finish:
                     raise UpstreamTruncated()
             except UpstreamError as error:
                 if continuation is None or call.stopped:

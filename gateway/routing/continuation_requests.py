@@ -52,7 +52,7 @@ class Asked(Struct):
 def ask_others(delivered: DeliveredText, options: Sequence[Adapted[ChatRequest]], here: Candidate, mode: str) -> Asked:
     """The requests to the targets other than `here`; `mode` is "proved" or "any"."""
     asked = Asked(delivered.text)
-    if not asked.delivered or delivered.ended:
+    if not asked.delivered or delivered.finish:
         return asked
     for option in options:
         if option.candidate.target is here.target or not _is_single(option.request):

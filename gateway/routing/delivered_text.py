@@ -19,7 +19,7 @@ MANY = 512  # texts that are then put together
 class DeliveredText:
     """What was delivered of one answer."""
 
-    __slots__ = ("ended", "fast", "fast_chunks", "has_more", "has_reasoning", "texts")
+    __slots__ = ("fast", "fast_chunks", "finish", "has_more", "has_reasoning", "texts")
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -27,7 +27,7 @@ class DeliveredText:
         self.fast_chunks = 0  # before those
         self.has_reasoning = False
         self.has_more = False  # than one text that can be compared: a tool call, a second choice, too much text
-        self.ended = False  # a finish has come
+        self.finish = ""  # the reason of the finish that has come
 
     def note(self, chunk: ChatChunk) -> None:
         """A chunk that will be delivered."""
@@ -35,7 +35,7 @@ class DeliveredText:
         for part in chunk.choices:
             delta = part.delta
             if part.finish_reason is not None:
-                self.ended = True
+                self.finish = part.finish_reason
             if part.index or any(value is not UNSET and value is not None for value in delta.other_parts):
                 self._note_other(part.index, reasoning=bool(delta.reasoning_content), parts=delta.other_parts[1:])
             if delta.content:

@@ -36,9 +36,10 @@ def answered(answer: object) -> str:
     return _bounded([{**_message(one.message), "finish_reason": one.finish_reason or ""} for one in choices])
 
 
-def delivered(text: str) -> str:
-    """What a stream has delivered, as the message of an answer."""
-    return _bounded([{"role": "assistant", "parts": [_text(text)]}]) if text else ""
+def delivered(text: str, finish: str) -> str:
+    """What a stream has delivered, as the message of an answer; `finish` is "" of one that was cut."""
+    message = {"role": "assistant", "parts": [_text(text)], "finish_reason": finish or "error"}
+    return _bounded([message]) if text else ""
 
 
 def _text(text: str) -> Message:

@@ -174,7 +174,6 @@ def _of_attempt(call: EndedCall, attempt: TracedAttempt, *, serves: bool) -> Att
     }
     if serves:
         found["gen_ai.response.model"] = record.upstream_model
-        found.update(_usage(call))
     if attempt.code:
         found["error.type"] = attempt.code
     return found

@@ -167,5 +167,5 @@ def _texts(trace: CallTrace, request: object) -> tuple[str, str]:
     """The texts of the request and of the answer, if the trace keeps them."""
     if not trace.keeps_texts:
         return "", ""
-    text = delivered(trace.delivered.text) if trace.delivered is not None else answered(trace.answer)
-    return asked(request), text
+    kept = trace.delivered
+    return asked(request), answered(trace.answer) if kept is None else delivered(kept.text, kept.finish)

@@ -85,7 +85,8 @@ async def test_call_and_its_attempt_have_spans_with_its_model_tokens_and_cost(
     assert ("gen_ai.response.time_to_first_chunk" in of_call) is stream
     assert of_attempt["gen_ai.provider.name"] == "up"
     assert of_attempt["gen_ai.request.model"] == "upstream-m1"
-    assert of_call["gen_ai.usage.input_tokens"] == of_attempt["gen_ai.usage.input_tokens"] > 0
+    assert of_call["gen_ai.usage.input_tokens"] > 0
+    assert not any(name.startswith("gen_ai.usage") for name in of_attempt)  # collectors add up the spans of a trace
     [resource] = collector.traces[0].resource_spans
     assert attributes_of(resource.resource.attributes)["service.name"] == "model-gateway"
     assert attributes_of(resource.resource.attributes)["deployment.environment.name"] == "test"
@@ -232,7 +233,7 @@ class TestTexts:
             {"role": "user", "parts": [{"type": "text", "content": "Hi canary"}]},
         ]
         [answer] = json.loads(found["gen_ai.output.messages"])
-        assert answer["role"] == "assistant"
+        assert (answer["role"], answer["finish_reason"]) == ("assistant", "stop")
         [part] = answer["parts"]
         assert part["type"] == "text"
         assert part["content"]

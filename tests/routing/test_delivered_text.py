@@ -59,6 +59,6 @@ def test_reasoning_and_the_end_are_noted() -> None:
     delivered = DeliveredText()
     delivered.note(ChatChunk.reasoning("Hm"))
     delivered.note(ChatChunk.text("Hi"))
-    assert (delivered.has_reasoning, delivered.ended, delivered.text) == (True, False, "Hi")
+    assert (delivered.has_reasoning, delivered.finish, delivered.text) == (True, "", "Hi")
     delivered.note(ChatChunk.finish("stop"))
-    assert delivered.ended
+    assert delivered.finish == "stop"
