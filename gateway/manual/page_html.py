@@ -55,6 +55,8 @@ def page_html(name: str, text: str, picture: Picture) -> Page:
             headings.append(heading)
         elif token.type == "inline":
             token.children = links.changed(token.children or [])
+            if not token.children:  # of a picture that is not served
+                tokens[at - 1].hidden = tokens[at + 1].hidden = True
         elif token.type in ("table_open", "fence", "code_block"):
             token.meta["label"] = headings[-1].title if headings else ""
         elif token.type in ("th_open", "td_open"):

@@ -25,8 +25,8 @@ MOST_READ: Final = 20_000  # entries of the index for one query
 MOST_HITS: Final = 30
 AROUND: Final = 110  # characters before and after the first word that is found
 TITLE, OF_PAGE = 8.0, 3.0  # what the words of a title count together, beside a word of the text
-DEFINED: Final = 4.0  # what a word counts that a row of a table is about
-PHRASE: Final = 6.0  # what the words of the query count beside each other
+DEFINED: Final = 3.0  # what a word counts that a row of a table is about
+PHRASE: Final = 20.0  # what the words of the query count beside each other
 MOST_COMPARED: Final = 100  # of the best sections are searched for the words beside each other
 _WORD = re.compile(r"\w+")
 _PART = re.compile(r"[^\W_]+")
@@ -103,12 +103,12 @@ class SearchIndex:
         return bool(phrase.search(section.text)) + 2 * bool(phrase.search(section.heading.title))
 
     def _rarity(self, word: str) -> float:
-        return math.log(1.0 + len(self._sections) / len(self._weights[word])) ** 1.5
+        return math.pow(math.log(1.0 + len(self._sections) / len(self._weights[word])), 1.5)
 
 
 def _phrase(words: Sequence[str]) -> re.Pattern[str]:
-    """Finds the words beside each other."""
-    return re.compile(r"\b" + r"\W+".join(map(re.escape, words)), re.IGNORECASE)
+    """Finds the words beside each other in plain text."""
+    return re.compile(r"\b" + r"[ /-]".join(map(re.escape, words)), re.IGNORECASE)
 
 
 def query_words(query: str) -> list[str]:
