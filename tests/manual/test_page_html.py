@@ -49,20 +49,22 @@ def test_headings_are_those_that_the_search_leads_to(name: str) -> None:
     ("name", "link", "address"),
     [
         ("operations/start", "[a](tls.md#limits)", "../operations/tls#limits"),
-        ("operations/start", "[a](../configuration.md)", "../configuration"),
+        ("operations/start", "[a](../cli/keys.md)", "../cli/keys"),
         ("configuration", "[a](operations/tls.md)", "operations/tls"),
         ("operations/start", "[a](../../README.md)", "../index"),
         ("index", "[a](docs/prices.md#audio)", "prices#audio"),
         ("index", "[a](SECURITY.md)", "SECURITY"),
         ("index", "[a](#run-it)", "#run-it"),
-        ("index", "[a](https://example.com/x.md)", "https://example.com/x.md"),
+        ("index", "[a](https://example.com/prices)", "https://example.com/prices"),
     ],
 )
 def test_link_has_its_address_in_the_console(name: str, link: str, address: str) -> None:
     assert f'<a href="{address}">a</a>' in html_of(f"# T\n\n{link}\n", name)
 
 
-@pytest.mark.parametrize("target", ["../../conf/alerts.yaml", "../claims.md#x", "../../CONTRIBUTING.md", "../../conf"])
+@pytest.mark.parametrize(
+    "target", ["../../conf/alerts.yaml", "../../RELEASING.md#x", "../../CONTRIBUTING.md", "../../conf"]
+)
 def test_link_to_a_file_that_is_no_page_is_its_text(target: str) -> None:
     html = html_of(f"# T\n\nSee [the `file`]({target}) there.\n")
     assert "<a" not in html

@@ -125,7 +125,7 @@ def test_every_excerpt_is_text_with_marks_only() -> None:
 
 
 def test_markdown_becomes_plain_text() -> None:
-    text = "- **bold** [`x`](y.md) and `a*b | c`\n| a | b |\n|---|--:|\n| `k` | v \\| w |\n> quote"
+    text = "- **bold** [`x`](errors.md) and `a*b | c`\n| a | b |\n|---|--:|\n| `k` | v \\| w |\n> quote"
     assert plain(text) == "bold x and a*b | c a · b k · v | w quote"
 
 
