@@ -56,7 +56,7 @@ class Visit:
         self.asked = asked
         self.cookies = cookies
         self.account = ""  # of the path
-        self.help = ""  # as that of the route, if the visitor may read the documentation
+        self.help = ""  # that of the route
         self.form: Mapping[str, list[str]] = {}  # what a POST has in its body
         self.error: GatewayError | None = None  # why the input was refused; the form is shown again
         self.user: User | None = None  # who is signed in

@@ -49,7 +49,7 @@ def test_headings_are_those_that_the_search_leads_to(name: str) -> None:
     ("name", "link", "address"),
     [
         ("operations/start", "[a](tls.md#limits)", "../operations/tls#limits"),
-        ("operations/start", "[a](../cli/keys.md)", "../cli/keys"),
+        ("operations/start", "[a](../../docs/cli/keys.md)", "../cli/keys"),
         ("configuration", "[a](operations/tls.md)", "operations/tls"),
         ("operations/start", "[a](../../README.md)", "../index"),
         ("index", "[a](docs/prices.md#audio)", "prices#audio"),

@@ -147,7 +147,7 @@ def repeated_password(visit: Visit) -> str:
 
 
 ROUTES = (
-    PageRoute(method="GET", path="/sign-in", audience="public", function=form, help="people#signing-in"),
+    PageRoute(method="GET", path="/sign-in", audience="public", function=form),
     PageRoute(method="POST", path="/sign-in", audience="public", function=sign_in, form=form),
     PageRoute(method="GET", path=CODE, audience="public", function=code_form),
     PageRoute(method="POST", path=CODE, audience="public", function=code, form=code_form),

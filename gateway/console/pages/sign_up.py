@@ -40,7 +40,7 @@ async def confirm(visit: Visit) -> Reply:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=SIGN_UP, audience="public", function=form, help="people#new-people"),
+    PageRoute(method="GET", path=SIGN_UP, audience="public", function=form),
     PageRoute(method="POST", path=SIGN_UP, audience="public", function=request, form=form),
     PageRoute(method="GET", path=CONFIRM, audience="public", function=confirm_form),
     PageRoute(method="POST", path=CONFIRM, audience="public", function=confirm, form=confirm_form),

@@ -1,4 +1,4 @@
-"""The documentation in a real browser: its lists in a wide and a narrow window, and its search, without a script too."""
+"""The documentation in a real browser: lists in a wide and a narrow window, and the search, also without a script."""
 
 from __future__ import annotations
 
