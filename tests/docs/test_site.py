@@ -100,7 +100,7 @@ def listed(site: Path) -> dict[str, list[str]]:
 def test_each_version_has_a_folder_and_latest_is_that_of_the_newest(publish: Callable[..., Path]) -> None:
     for version in ("0.9.0", "0.10.0"):
         site = publish(version, "latest")
-    assert listed(site) == {"0.10.0": ["latest"], "0.9.0": []}
+    assert list(listed(site).items()) == [("0.10.0", ["latest"]), ("0.9.0", [])]
     texts = {name: (site / name / "index.html").read_text(encoding="utf-8") for name in ("0.9.0", "0.10.0", "latest")}
     assert "0.9.0" in texts["0.9.0"] and "0.10.0" in texts["0.10.0"] and texts["latest"] == texts["0.10.0"]
     assert '<a href="latest/">' in (site / "index.html").read_text(encoding="utf-8")
@@ -143,8 +143,9 @@ def test_broken_links_of_built_pages_are_found(
     publish: Callable[..., Path], program: Callable[[str], ModuleType]
 ) -> None:
     site, broken_links = publish("1.0.0", "latest"), program("links").broken_links
+    (site.parent / "outside.html").write_text("of another site", encoding="utf-8")
     assert broken_links(site) == []
-    targets = ("gone/", "../2.0.0/", "#gone", "../latest/#gone", "/latest/", "../../../x", "gone.css", "cli/#x")
+    targets = ("gone/", "../2.0.0/", "#gone", "../latest/#gone", "/latest/", "../../outside.html", "gone.css", "cli/#x")
     links = "".join(f'<a href="{target}"></a>' for target in targets)
     good = '<a href="../latest/#x"></a><a href="https://example.com/#x"></a><img src="cli/index.html">'
     (site / "1.0.0" / "index.html").write_text(links + good, encoding="utf-8")
