@@ -46,7 +46,7 @@ class Anchors:
 
     def of(self, title: str) -> str:
         """The anchor of the next heading, from its Markdown."""
-        name = re.sub(r"[^\w\- ]", "", plain(title).lower()).replace(" ", "-")
+        name = re.sub(r"[^\w\- ]", "", plain_line(title).lower()).replace(" ", "-")
         count, self._seen[name] = self._seen[name], self._seen[name] + 1
         return f"{name}-{count}" if count else name
 
@@ -59,7 +59,12 @@ def shown(text: str) -> str:
 def plain(text: str) -> str:
     """The text of a piece of Markdown without its marks, with single spaces, and points between the cells of a row."""
     lines = (_row(line) if line.lstrip().startswith("|") else line for line in _BEGIN.sub("", text).splitlines())
-    return " ".join(_INLINE.sub(_unmarked, "\n".join(lines)).split())
+    return plain_line("\n".join(lines))
+
+
+def plain_line(text: str) -> str:
+    """The text of a heading, or of the inside of a paragraph: a number at its beginning stays."""
+    return " ".join(_INLINE.sub(_unmarked, text).split())
 
 
 def first_paragraph(text: str) -> str:
@@ -75,14 +80,14 @@ def _row(line: str) -> str:
 def _unmarked(found: re.Match[str]) -> str:
     if found[1]:
         return found[2]
-    return plain(found[3]) if found[3] is not None else ""
+    return plain_line(found[3]) if found[3] is not None else ""
 
 
 def sections_of(page: str, text: str) -> list[Section]:
     """The sections of the Markdown of a page, of which the first heading is the title."""
     anchors, found = Anchors(), list[Section]()
     for level, title, lines in _parts(shown(text)):
-        heading = Heading(level, plain(title), anchors.of(title))
+        heading = Heading(level, plain_line(title), anchors.of(title))
         page_title, defined = found[0].page_title if found else heading.title, tuple(_DEFINED.findall(lines))
         found.append(Section(page, page_title, heading, plain(lines), defined))
     return found

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from gateway.manual.files import file_of, page_of
-from gateway.manual.headings import Anchors, Heading, plain, shown
+from gateway.manual.headings import Anchors, Heading, plain_line, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ def _heading(token: Token, inline: Token, anchors: Anchors) -> Heading:
     """Give a heading its id, and a link to itself."""
     from markdown_it.token import Token
 
-    heading = Heading(int(token.tag[1]), plain(inline.content), anchors.of(inline.content))
+    heading = Heading(int(token.tag[1]), plain_line(inline.content), anchors.of(inline.content))
     token.attrs.update({"id": heading.anchor, "tabindex": "-1"})  # a link to the section moves the focus
     if heading.level > 1:
         title, anchor = escape(heading.title), escape(heading.anchor)

@@ -33,11 +33,14 @@ def html_of(text: str, name: str = "operations/start") -> str:
 
 
 def test_headings_have_anchors_and_a_title_that_comes_again_a_number() -> None:
-    page = page_html("x", "# Title\n\n## `[server]` and *more*\n\n## Again\n\n## Again\n", lambda _: "")
-    assert [heading.anchor for heading in page.headings] == ["title", "server-and-more", "again", "again-1"]
+    page = page_html("x", "# Title\n\n## `[server]` and *more*\n\n## Again\n\n## Again\n\n### 1. First\n", lambda _: "")
+    assert [heading.anchor for heading in page.headings] == ["title", "server-and-more", "again", "again-1", "1-first"]
     assert '<h2 id="again-1" tabindex="-1">' in page.html
     assert '<a class="anchor" href="#again-1" aria-label="Link to Again">#</a>' in page.html
-    assert (page.title, [one.title for one in page.contents]) == ("Title", ["[server] and more", "Again", "Again"])
+    assert (page.title, [one.title for one in page.contents]) == (
+        "Title",
+        ["[server] and more", "Again", "Again", "1. First"],
+    )
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -117,6 +120,11 @@ def test_every_link_leads_to_a_page_and_a_heading_or_out(name: str) -> None:
         page = posixpath.normpath(posixpath.join(posixpath.dirname(name), address)) if address else name
         assert page in PAGES, target
         assert not anchor or anchor in {heading.anchor for heading in made(page).headings}, target
+
+
+def test_pages_are_small_but_the_list_of_all_attributes() -> None:
+    """A page of the console is at most 100,000 bytes with its files."""
+    assert {name for name in PAGES if len(made(name).html) > 70_000} == {"plugin-attributes"}
 
 
 def test_most_pages_have_links_to_others() -> None:
