@@ -12,14 +12,24 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).parent
 
 
-class BuildWithRunbook(build_py):
-    """Copies the runbook of docs/ to the package that shows it; an editable install reads it in docs/."""
+class BuildWithManual(build_py):
+    """Copies the documentation to the package that shows it; an editable install reads it where it is.
+
+    Pictures of the console are left out: they have three times the size of the text.
+    """
 
     def run(self) -> None:
         super().run()
-        if not self.editable_mode:
-            place = Path(self.build_lib, "gateway", "attention")
-            shutil.copyfile(HERE / "docs" / "runbook.md", place / "runbook.md")
+        if self.editable_mode:
+            return
+        files = [HERE / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "conf/site/mkdocs.yml")]
+        place = Path(self.build_lib, "gateway", "manual", "files")
+        for path in [*files, *(HERE / "docs").rglob("*.md"), *(HERE / "docs" / "img").glob("*.svg")]:
+            if path.name == "claims.md":  # which tests hold the documentation
+                continue
+            target = place / path.relative_to(HERE)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
 
 
 EMBEDDED_STORE = (
@@ -66,7 +76,7 @@ TYPE = ["mypy==2.4.1"]
 DEV = [*TEST, *LINT, *TYPE, "pre-commit>=4,<5", "tox>=4.20"]
 
 setup(
-    cmdclass={"build_py": BuildWithRunbook},
+    cmdclass={"build_py": BuildWithManual},
     name="model-gateway",
     version="0.1.0",
     description="One OpenAI-compatible address over many model providers, with a ledger that can be proved",
@@ -107,7 +117,7 @@ setup(
         "hiredis>=3.2,<4",  # the parser of redis[hiredis]
         "httptools>=0.6.4,<0.10",
         "joserfc>=1.8,<2",  # signatures of identity providers
-        "markdown-it-py>=3,<5",  # shows the runbook
+        "markdown-it-py>=3,<5",  # shows the documentation
         "msgspec>=0.20,<0.23",
         "pluggy>=1.6,<2",
         "prometheus-client>=0.22,<1",

@@ -30,7 +30,7 @@ RANKS = [
     {"backup"},
     {"services"},
     {"imports", "setup"},
-    {"attention", "people", "reports"},
+    {"attention", "manual", "people", "reports"},
     {"admin"},
     {"notifications"},
     {"inference"},

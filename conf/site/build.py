@@ -1,18 +1,25 @@
-"""Builds the documentation site: `python conf/site/build.py FOLDER` writes FOLDER/html, with search.
+"""Builds the documentation site of this version: `python conf/site/build.py FOLDER` adds it to FOLDER/html.
+
+FOLDER/html has a folder for each version, one for each alias such as `latest`, `versions.json` for the selector of the
+pages, and a first page that leads to the newest version. Run it in the checkouts of several versions with one FOLDER.
 
 The pages are docs/, and the Markdown files of the root, of which README.md is the first page. Links between them are
 changed, and files of the project that a page names are copied beside it. Zensical builds the site: it is the successor
 of Material for MkDocs, by the same people, which ends in May 2027, and reads the same configuration. A link that leads
-nowhere is an error.
+nowhere is an error, in the pages and in what was built.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from links import broken_links
+from versions import publish
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -62,15 +69,48 @@ def _page(text: str, source: Path, folder: Path) -> str:
     return _CLAIM.sub("", _LINK.sub(changed, text))
 
 
-def main(folder: Path) -> int:
-    """Build; returns the exit status."""
+def own_version() -> str:
+    """The version of the package."""
+    [version] = re.findall(r'^    version="(.*)",$', (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE)
+    return str(version)
+
+
+def build(folder: Path) -> Path | None:
+    """Build the pages; returns the folder of the HTML, or None if Zensical found a fault, which it has printed."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     write_pages(folder / "pages")
     shutil.copy(HERE / "mkdocs.yml", folder)
+    shutil.copytree(HERE / "theme", folder / "theme")
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(folder / "mkdocs.yml")]
-    return subprocess.run(command, check=False).returncode  # noqa: S603 - no word of it is from outside
+    done = subprocess.run(command, check=False)  # noqa: S603 - no word of it is from outside
+    return None if done.returncode else folder / "html"
+
+
+def main(arguments: list[str]) -> int:
+    """Build a version and add it to the site; returns the exit status."""
+    parser = argparse.ArgumentParser(description="Builds the documentation site of this version.")
+    parser.add_argument("folder", type=Path, help="where the site is, in its folder html")
+    parser.add_argument("--version", default=own_version(), help="the version; by default that of the package")
+    parser.add_argument("--alias", action="append", help="another name of it; by default latest")
+    parser.add_argument("--no-alias", action="store_true", help="no other name, for a version that is not the newest")
+    parser.add_argument("--url", default="http://localhost/", help="the address of the site, for its lists of pages")
+    options = parser.parse_args(arguments)
+    aliases = [] if options.no_alias else options.alias or ["latest"]
+    built = build(options.folder / "build")
+    if built is None:
+        return 1
+    html = options.folder / "html"
+    try:
+        publish(built, html, options.version, aliases, url=options.url)
+    except ValueError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    broken = broken_links(html)
+    for line in broken:
+        print(line, file=sys.stderr)  # noqa: T201
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(sys.argv[1:]))

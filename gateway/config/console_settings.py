@@ -22,6 +22,7 @@ class ConsoleSettings(Struct, frozen=True, kw_only=True):
     api_url: str = ""
     tls_client_ca: str = ""  # a file; `Settings.tls_files` has its path
     public_prices: bool = False
+    public_docs: bool = True
     signup: Literal["closed", "invite", "open"] = "closed"
     signup_domains: tuple[str, ...] = ()  # in lower case; empty: all
     signup_account: bool = True

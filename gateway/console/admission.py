@@ -43,6 +43,7 @@ async def admit(router: PageRouter, visit: Visit, query: str) -> Admitted | Redi
         await _check(visit, route, parameters.get("account", ""))
     except NotSignedIn:
         return _to_sign_in(visit, route, query)
+    visit.help = route.help
     return Admitted(route, parameters)
 
 

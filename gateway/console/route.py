@@ -14,7 +14,7 @@ from gateway.web.path_table import PARAMETER, PathTable
 from gateway.web.places import Limit
 
 Function = Callable[..., Awaitable[Any]]
-Group = Literal["Overview", "Traffic", "Money", "People", "Models", "System", "You"]
+Group = Literal["Overview", "Traffic", "Money", "People", "Models", "System", "Help", "You"]
 GROUPS: tuple[Group, ...] = get_args(Group)  # as the navigation has them
 
 
@@ -33,6 +33,7 @@ class PageRoute(Struct, frozen=True, kw_only=True):
     is_open: Callable[[Visit], bool] | None = None  # a further condition for the audience, such as a setting
     menu: str = ""  # the name in the navigation; "": the page is not in it
     group: Group | Literal[""] = ""  # of the navigation; "" for pages of an account, which are a group of their own
+    help: str = ""  # the page of the documentation that explains this one, and its section, such as `console#reports`
     #: A GET that waits for something else than the store and the database's thread of the pages. It takes no turn, and
     #: is cancelled if the browser leaves; one that changes something in several steps `completes` them.
     waits: bool = False

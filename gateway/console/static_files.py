@@ -1,4 +1,4 @@
-"""The stylesheets and scripts of the console, read once. Their addresses contain the hash of their content.
+"""The stylesheets, scripts and pictures of the console, read once. Their addresses contain the hash of their content.
 
 So a browser may keep a file for ever, and an upgraded gateway gives every changed file a new address.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
 from msgspec import Struct
 from tornado.web import RequestHandler
+
+from gateway.manual.files import pictures
 
 FOLDER = Path(__file__).parent / "static"
 TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -28,13 +31,15 @@ class StaticFile(Struct, frozen=True):
 
 
 class StaticFiles:
-    """All files by their names, such as `vendor/htmx/htmx.min.js`."""
+    """All files by their names, such as `vendor/htmx/htmx.min.js`; `others` are outside the folder."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    def __init__(self, folder: Path = FOLDER, others: Mapping[str, Path] | None = None) -> None:
         self._files: dict[str, StaticFile] = {}
         for path in sorted(folder.rglob("*")):
             if path.suffix in TYPES:
                 self._files[path.relative_to(folder).as_posix()] = _read(path)
+        for name, path in (others or {}).items():
+            self._files[name] = _read(path)
 
     def path(self, name: str) -> str:
         """The path of a file, without `root_path`; KeyError for an unknown one."""
@@ -47,8 +52,8 @@ class StaticFiles:
 
 @cache
 def own_files() -> StaticFiles:
-    """The console's own files; they are compressed once in a process."""
-    return StaticFiles()
+    """The console's own files, and the drawings of the documentation; they are compressed once in a process."""
+    return StaticFiles(others=pictures())
 
 
 def _read(path: Path) -> StaticFile:

@@ -8,6 +8,7 @@ from gateway.console.pages import (
     import_links,
     invitation,
     keys,
+    manual,
     oidc,
     overview,
     playground,
@@ -61,5 +62,6 @@ ROUTES: tuple[PageRoute, ...] = (
     *site_calls.ROUTES,
     *site_superseded.ROUTES,
     *site_reports.ROUTES,
+    *manual.ROUTES,
     *profile.ROUTES,
 )

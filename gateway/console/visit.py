@@ -56,6 +56,7 @@ class Visit:
         self.asked = asked
         self.cookies = cookies
         self.account = ""  # of the path
+        self.help = ""  # that of the route
         self.form: Mapping[str, list[str]] = {}  # what a POST has in its body
         self.error: GatewayError | None = None  # why the input was refused; the form is shown again
         self.user: User | None = None  # who is signed in
@@ -95,6 +96,11 @@ class Visit:
             self.cookies.delete(names.SESSION)
             return
         self.user, self.session, self._actor = found.user, found.session, found.actor
+
+    @property
+    def may_read_manual(self) -> bool:
+        """Whether the documentation is for the visitor. Without `public_docs` it is for people who are signed in."""
+        return self.settings.console.public_docs or self.is_signed_in
 
     @property
     def is_signed_in(self) -> bool:

@@ -119,6 +119,16 @@ class Samples:
     async def _provider(self, user: User | None) -> str:
         return "fake"
 
+    async def _page(self, user: User | None) -> str:
+        return "notifications"
+
+    async def _folder(self, user: User | None) -> str:
+        return "operations"
+
+    async def _topic(self, user: User | None) -> str:
+        """A page of that folder."""
+        return "tls"
+
     async def _new_user(self) -> User:
         self._made += 1
         return await self._console.user(f"new{self._made}@example.com")

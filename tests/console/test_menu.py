@@ -41,7 +41,17 @@ async def test_operator_has_the_pages_of_the_site_in_groups_and_those_of_the_acc
     async with console() as c:
         operator = await c.as_("root", role="operator", acme="owner")
         shown = groups(await operator.get("/site"))
-        assert list(shown) == ["Overview", "Traffic", "Money", "People", "Models", "System", "You", "Account acme"]
+        assert list(shown) == [
+            "Overview",
+            "Traffic",
+            "Money",
+            "People",
+            "Models",
+            "System",
+            "Help",
+            "You",
+            "Account acme",
+        ]
         assert shown["Overview"] == ["Home", "Alerts"]
         assert shown["People"] == ["Accounts", "Users"]
         assert shown["Models"] == ["Providers", "Models", "Price list"] and shown["Money"] == ["Audit", "All reports"]
@@ -53,10 +63,14 @@ async def test_groups_without_a_page_for_the_reader_are_hidden(console: OpenCons
     async with console(public_prices=True) as c:
         member, nobody = await c.as_("ann", acme="member"), await c.as_("bob")
         shown = groups(await member.get("/accounts/acme"))
-        assert list(shown) == ["Account acme", "Models", "You"]
+        assert list(shown) == ["Account acme", "Models", "Help", "You"]
         assert shown["Models"] == ["Price list"] and "Account" not in shown["Account acme"]
-        assert groups(await nobody.get("/profile")) == {"Models": ["Price list"], "You": ["Profile"]}
-        assert opened(await nobody.get("/profile")) == ["Models", "You"]
+        assert groups(await nobody.get("/profile")) == {
+            "Models": ["Price list"],
+            "Help": ["Documentation"],
+            "You": ["Profile"],
+        }
+        assert opened(await nobody.get("/profile")) == ["Models", "Help", "You"]
 
 
 async def test_current_page_and_its_group_are_marked_on_each_page_of_the_site(console: OpenConsole) -> None:

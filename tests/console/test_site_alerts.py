@@ -51,9 +51,9 @@ async def test_each_finding_leads_to_its_page_and_to_a_section_of_the_runbook(co
         await look(c, BAD)
         operator = await c.as_("root", role="operator")
         html = (await operator.get("/profile")).html
-        page, section = re.findall(r'class="links"><a href="([^"]+)".*?href="/site/runbook#([^"]+)"', html)[0]
+        page, section = re.findall(r'class="links"><a href="([^"]+)".*?href="/docs/runbook#([^"]+)"', html)[0]
         assert (page, section) == ("/site", "gatewaysettlementsrefused")
-        runbook = (await operator.get("/site/runbook")).html
+        runbook = (await operator.get("/docs/runbook")).html
         assert f'<h3 id="{section}"' in runbook and "gateway refused list" in runbook
 
 

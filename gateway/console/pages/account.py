@@ -176,7 +176,7 @@ def _statement_route(path: str, function: Any) -> PageRoute:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=MEMBERS, audience="owner", function=members, menu="Account"),
+    PageRoute(method="GET", path=MEMBERS, audience="owner", function=members, help="people#who-is-who", menu="Account"),
     PageRoute(method="POST", path=f"{MEMBERS}", audience="owner", function=invite, form=members),
     PageRoute(
         method="POST",
@@ -196,6 +196,7 @@ ROUTES = (
         path=f"{ACCOUNT}/running",
         audience="owner",
         function=running_calls,
+        help="console#pages",
         menu="Running calls",
         waits=True,
         limit=RUNNING,

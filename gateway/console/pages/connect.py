@@ -36,4 +36,6 @@ async def connect(visit: Visit, account: str) -> Reply:
     return View("connect.html", "Connect", values)
 
 
-ROUTES = (PageRoute(method="GET", path=PATH, audience="member", function=connect, menu="Connect"),)
+ROUTES = (
+    PageRoute(method="GET", path=PATH, audience="member", function=connect, help="clients#set-up", menu="Connect"),
+)

@@ -192,10 +192,10 @@ async def _names(visit: Visit, account: str, keys: list[KeyRecord]) -> dict[str,
 
 PATH = "/accounts/{account}/keys"
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="member", function=list_, menu="API keys"),
-    PageRoute(method="GET", path=f"{PATH}/new", audience="member", function=new),
+    PageRoute(method="GET", path=PATH, audience="member", function=list_, help="console#api-keys", menu="API keys"),
+    PageRoute(method="GET", path=f"{PATH}/new", audience="member", function=new, help="console#api-keys"),
     PageRoute(method="POST", path=f"{PATH}/new", audience="member", function=create, form=new),
-    PageRoute(method="GET", path=f"{PATH}/{{key}}", audience="member", function=show),
+    PageRoute(method="GET", path=f"{PATH}/{{key}}", audience="member", function=show, help="console#api-keys"),
     PageRoute(method="POST", path=f"{PATH}/{{key}}", audience="member", function=edit, form=show),
     PageRoute(method="GET", path=f"{PATH}/{{key}}/rotate", audience="member", function=rotate_form),
     PageRoute(method="POST", path=f"{PATH}/{{key}}/rotate", audience="member", function=rotate, form=rotate_form),

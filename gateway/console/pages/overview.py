@@ -88,4 +88,13 @@ async def _top(visit: Visit, by_key: Report) -> list[dict[str, Any]]:
     ]
 
 
-ROUTES = (PageRoute(method="GET", path="/accounts/{account}", audience="member", function=overview, menu="Overview"),)
+ROUTES = (
+    PageRoute(
+        method="GET",
+        path="/accounts/{account}",
+        audience="member",
+        function=overview,
+        help="console#usage-and-overview",
+        menu="Overview",
+    ),
+)

@@ -113,7 +113,7 @@ def _own_url(settings: Settings) -> str:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="member", function=show, menu="Playground"),
+    PageRoute(method="GET", path=PATH, audience="member", function=show, help="console#playground", menu="Playground"),
     PageRoute(method="POST", path=PATH, audience="member", function=run, always=True),
     PageRoute(method="GET", path=f"{PATH}/calls/{{request_id}}", audience="member", function=cost, waits=True),
 )

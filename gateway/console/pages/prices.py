@@ -76,7 +76,14 @@ def _value(
 
 
 ROUTES = (
-    PageRoute(method="GET", path="/accounts/{account}/prices", audience="member", function=of_account, menu="Prices"),
+    PageRoute(
+        method="GET",
+        path="/accounts/{account}/prices",
+        audience="member",
+        function=of_account,
+        help="prices#prices-of-accounts",
+        menu="Prices",
+    ),
 )
 OF_SITE = (
     PageRoute(
@@ -84,6 +91,7 @@ OF_SITE = (
         path="/prices",
         audience="public",
         function=public,
+        help="prices#what-is-charged",
         is_open=is_open,
         menu="Price list",
         group="Models",

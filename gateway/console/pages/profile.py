@@ -144,12 +144,20 @@ def qr_svg(text: str) -> str:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PROFILE, audience="signed_in", function=show, menu="Profile", group="You"),
+    PageRoute(
+        method="GET",
+        path=PROFILE,
+        audience="signed_in",
+        function=show,
+        help="people#signing-in",
+        menu="Profile",
+        group="You",
+    ),
     PageRoute(method="POST", path="/profile/name", audience="signed_in", function=rename, form=show),
     PageRoute(
         method="POST", path="/profile/password", audience="signed_in", function=change_password, form=show, always=True
     ),
-    PageRoute(method="GET", path=SECOND_FACTOR, audience="signed_in", function=second_factor),
+    PageRoute(method="GET", path=SECOND_FACTOR, audience="signed_in", function=second_factor, help="people#signing-in"),
     PageRoute(method="POST", path=SECOND_FACTOR, audience="signed_in", function=enable, form=second_factor),
     PageRoute(method="POST", path="/profile/second-factor/off", audience="signed_in", function=disable, form=show),
     PageRoute(

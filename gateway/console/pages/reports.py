@@ -38,7 +38,16 @@ def _form(visit: Visit, account: str) -> ReportForm:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="member", function=reports, menu="Reports", waits=True, limit=REPORTS),
+    PageRoute(
+        method="GET",
+        path=PATH,
+        audience="member",
+        function=reports,
+        help="console#reports",
+        menu="Reports",
+        waits=True,
+        limit=REPORTS,
+    ),
     PageRoute(method="GET", path=f"{PATH}.csv", audience="member", function=reports_csv, waits=True, limit=REPORTS),
     PageRoute(method="GET", path=f"{PATH}.json", audience="member", function=reports_json, waits=True, limit=REPORTS),
 )

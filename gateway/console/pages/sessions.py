@@ -43,4 +43,6 @@ async def sessions(visit: Visit, account: str) -> Reply:
     return View("sessions.html", "Sessions", values)
 
 
-ROUTES = (PageRoute(method="GET", path=PATH, audience="member", function=sessions, menu="Sessions"),)
+ROUTES = (
+    PageRoute(method="GET", path=PATH, audience="member", function=sessions, help="api#sessions", menu="Sessions"),
+)

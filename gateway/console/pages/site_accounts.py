@@ -204,10 +204,20 @@ def _post(path: str, function: Any) -> PageRoute:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="viewer", function=list_, menu="Accounts", group="People"),
+    PageRoute(
+        method="GET",
+        path=PATH,
+        audience="viewer",
+        function=list_,
+        help="console#what-operators-do",
+        menu="Accounts",
+        group="People",
+    ),
     PageRoute(method="GET", path="/site/new-account", audience="operator", function=new),
     PageRoute(method="POST", path="/site/new-account", audience="operator", function=create, form=new),
-    PageRoute(method="GET", path=f"{PATH}/{{account}}", audience="viewer", function=show),
+    PageRoute(
+        method="GET", path=f"{PATH}/{{account}}", audience="viewer", function=show, help="console#what-operators-do"
+    ),
     _post("credit", credit),
     _post("debit", debit),
     _post("refund", refund),

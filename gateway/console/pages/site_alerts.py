@@ -1,10 +1,9 @@
-"""`/site/alerts`: all that needs an operator, and the newest changes; `/site/runbook`: what to do about it."""
+"""`/site/alerts`: all that needs an operator, and the newest changes."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from gateway.attention.runbook import runbook_html
 from gateway.console.fields import whole_number
 from gateway.console.paths import own_path
 from gateway.console.replies import Redirect, Reply, View
@@ -38,12 +37,15 @@ async def hide(visit: Visit) -> Reply:
     return Redirect(own_path(visit.text("back") or PATH))
 
 
-async def runbook(visit: Visit) -> Reply:
-    return View("site_runbook.html", "Runbook", {"html": runbook_html()})
-
-
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="viewer", function=alerts, menu="Alerts", group="Overview"),
+    PageRoute(
+        method="GET",
+        path=PATH,
+        audience="viewer",
+        function=alerts,
+        help="console#alerts",
+        menu="Alerts",
+        group="Overview",
+    ),
     PageRoute(method="POST", path=f"{PATH}/hide", audience="operator", function=hide, form=alerts),
-    PageRoute(method="GET", path="/site/runbook", audience="viewer", function=runbook, menu="Runbook", group="System"),
 )

@@ -173,6 +173,7 @@ ROUTES = (
         path="/site/calls",
         audience="viewer",
         function=calls,
+        help="console#calls",
         menu="Calls",
         group="Traffic",
         waits_if=is_ranked,
@@ -183,6 +184,7 @@ ROUTES = (
         path="/site/running",
         audience="viewer",
         function=running_calls,
+        help="console#pages",
         menu="All running calls",
         group="Traffic",
         waits=True,
@@ -195,10 +197,26 @@ ROUTES = (
         function=cancel,
         limit=CANCELLATIONS,
     ),
-    PageRoute(method="GET", path="/site/ledger/{account}", audience="viewer", function=ledger),
-    PageRoute(method="GET", path="/site/audit", audience="viewer", function=audit, menu="Audit", group="Money"),
+    PageRoute(
+        method="GET", path="/site/ledger/{account}", audience="viewer", function=ledger, help="operations/audit#audit"
+    ),
+    PageRoute(
+        method="GET",
+        path="/site/audit",
+        audience="viewer",
+        function=audit,
+        help="operations/audit#audit",
+        menu="Audit",
+        group="Money",
+    ),
     PageRoute(method="POST", path="/site/audit", audience="operator", function=run_audit, form=audit),
     PageRoute(
-        method="GET", path="/site/audit-trail", audience="viewer", function=trail, menu="Audit trail", group="System"
+        method="GET",
+        path="/site/audit-trail",
+        audience="viewer",
+        function=trail,
+        help="people#audit-trail",
+        menu="Audit trail",
+        group="System",
     ),
 )

@@ -131,4 +131,14 @@ def capacity(machines: Sequence[Machine]) -> list[Capacity]:
     ]
 
 
-ROUTES = (PageRoute(method="GET", path=HOME_OF_SITE, audience="viewer", function=home, menu="Home", group="Overview"),)
+ROUTES = (
+    PageRoute(
+        method="GET",
+        path=HOME_OF_SITE,
+        audience="viewer",
+        function=home,
+        help="console#home",
+        menu="Home",
+        group="Overview",
+    ),
+)

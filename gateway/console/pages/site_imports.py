@@ -182,7 +182,7 @@ def _value_text(value: Any) -> str:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="operator", function=start),
+    PageRoute(method="GET", path=PATH, audience="operator", function=start, help="console#what-operators-do"),
     PageRoute(method="POST", path=PATH, audience="operator", function=check, form=start),
     PageRoute(method="POST", path=f"{PATH}/confirm", audience="operator", function=confirm, form=check),
 )

@@ -150,14 +150,29 @@ def _configuration(visit: Visit) -> dict[str, Any]:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=MODELS, audience="viewer", function=models, menu="Models", group="Models"),
-    PageRoute(method="GET", path=f"{MODELS}/discovered", audience="viewer", function=discovered),
+    PageRoute(
+        method="GET",
+        path=MODELS,
+        audience="viewer",
+        function=models,
+        help="routing#health",
+        menu="Models",
+        group="Models",
+    ),
+    PageRoute(
+        method="GET",
+        path=f"{MODELS}/discovered",
+        audience="viewer",
+        function=discovered,
+        help="operations/models#why-a-model-is-not-served",
+    ),
     PageRoute(method="POST", path=f"{MODELS}/probe", audience="operator", function=probe_target, form=models),
     PageRoute(
         method="GET",
         path=CONFIGURATION,
         audience="viewer",
         function=configuration,
+        help="configuration",
         menu="Configuration",
         group="System",
     ),
@@ -170,12 +185,20 @@ ROUTES = (
         limit=request_limits.CHECKS,
     ),
     PageRoute(method="POST", path=f"{CONFIGURATION}/reload", audience="operator", function=reload, form=configuration),
-    PageRoute(method="GET", path="/site/connect", audience="operator", function=connect, waits=True),
+    PageRoute(
+        method="GET",
+        path="/site/connect",
+        audience="operator",
+        function=connect,
+        help="console#what-operators-do",
+        waits=True,
+    ),
     PageRoute(
         method="GET",
         path="/site/plugins",
         audience="viewer",
         function=plugins,
+        help="plugins",
         menu="Plugins",
         group="System",
         waits=True,

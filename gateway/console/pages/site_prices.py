@@ -114,7 +114,7 @@ def _post(path: str, function: Any) -> PageRoute:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="operator", function=show),
+    PageRoute(method="GET", path=PATH, audience="operator", function=show, help="prices#prices-of-accounts"),
     _post("amounts", set_amounts),
     _post("factor", set_factor),
     _post("clear", clear),

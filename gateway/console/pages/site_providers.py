@@ -106,6 +106,16 @@ def _model_row(
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="viewer", function=providers, menu="Providers", group="Models"),
-    PageRoute(method="GET", path=f"{PATH}/{{provider}}", audience="viewer", function=provider),
+    PageRoute(
+        method="GET",
+        path=PATH,
+        audience="viewer",
+        function=providers,
+        help="console#providers",
+        menu="Providers",
+        group="Models",
+    ),
+    PageRoute(
+        method="GET", path=f"{PATH}/{{provider}}", audience="viewer", function=provider, help="console#providers"
+    ),
 )

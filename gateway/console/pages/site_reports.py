@@ -35,6 +35,7 @@ ROUTES = (
         path=PATH,
         audience="viewer",
         function=reports,
+        help="console#reports",
         menu="All reports",
         group="Money",
         waits=True,

@@ -58,6 +58,6 @@ def _chosen(visit: Visit) -> list[int]:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="viewer", function=lines),
+    PageRoute(method="GET", path=PATH, audience="viewer", function=lines, help="operations/backup#older-store"),
     PageRoute(method="POST", path=PATH, audience="operator", function=change, form=lines),
 )

@@ -216,11 +216,27 @@ def _post(path: str, function: Any, limit: Limit | None = None) -> PageRoute:
 
 
 ROUTES = (
-    PageRoute(method="GET", path=PATH, audience="viewer", function=list_, menu="Users", group="People"),
-    PageRoute(method="GET", path="/site/new-user", audience="operator", function=invite_form),
+    PageRoute(
+        method="GET",
+        path=PATH,
+        audience="viewer",
+        function=list_,
+        help="people#who-is-who",
+        menu="Users",
+        group="People",
+    ),
+    PageRoute(
+        method="GET", path="/site/new-user", audience="operator", function=invite_form, help="people#links-and-e-mail"
+    ),
     PageRoute(method="POST", path="/site/new-user", audience="operator", function=invite, form=invite_form),
     PageRoute(method="POST", path="/site/invitations/{invitation_id}/withdraw", audience="operator", function=withdraw),
-    PageRoute(method="GET", path=f"{PATH}/{{user}}", audience="viewer", function=show),
+    PageRoute(
+        method="GET",
+        path=f"{PATH}/{{user}}",
+        audience="viewer",
+        function=show,
+        help="people#who-may-give-access-to-a-user",
+    ),
     _post("name", edit),
     _post("role", set_role),
     _post("prove", prove),

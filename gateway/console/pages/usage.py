@@ -256,10 +256,13 @@ ROUTES = (
         path=PATH,
         audience="member",
         function=usage,
+        help="console#usage-and-overview",
         menu="Usage",
         waits_if=is_ranked,
         limit=SEARCHES,
     ),
     PageRoute(method="GET", path=f"{PATH}.csv", audience="member", function=usage_csv, waits=True),
-    PageRoute(method="GET", path=f"{PATH}/{{request_id}}", audience="member", function=show),
+    PageRoute(
+        method="GET", path=f"{PATH}/{{request_id}}", audience="member", function=show, help="console#the-page-of-a-call"
+    ),
 )
