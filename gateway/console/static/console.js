@@ -111,8 +111,6 @@
     if (button) copy(button);
     const saving = event.target.closest("[data-save]");
     if (saving) save(saving);
-    // A link to a section of the page closes the contents that are over it.
-    event.target.closest('a[href^="#"]')?.closest(":popover-open")?.hidePopover();
     for (const open of document.querySelectorAll("details.drop[open]"))
       if (!open.contains(event.target)) open.open = false;
   });
