@@ -150,6 +150,9 @@ PAGE_VALUES: Mapping[str, tuple[str, ...]] = {
     "request_id": ("{charge}",),
     "session": ("ses_none",),
     "provider": ("corp",),
+    "page": ("quickstart",),
+    "folder": ("operations",),
+    "topic": ("backup",),
 }
 #: What signs the person in or out, or needs a provider: the walk stays in one session.
 OTHER_WALKS = ("/sign-in", "/sign-up", "/sign-out", "/password", "/invitation", "/profile/password", "/profile/data")
