@@ -109,6 +109,7 @@ class RedisLink:
         self.start()
         if self._attempt is None or self._attempt.done():
             self._attempt = asyncio.get_running_loop().create_future()
+            self._attempt.add_done_callback(_forget)  # a caller that was cancelled does not read its error
         await asyncio.shield(self._attempt)
 
     def start(self) -> None:
@@ -389,6 +390,6 @@ def _reason(error: Exception) -> str:
 
 
 def _forget(future: asyncio.Future[Any]) -> None:
-    # A failed SCRIPT LOAD shows as NOSCRIPT or as the same loss on the EVALSHA behind it.
+    # Of SCRIPT LOAD: its failure shows as NOSCRIPT or as the same loss on the EVALSHA behind it.
     if not future.cancelled():
         future.exception()

@@ -80,7 +80,7 @@ async def test_control_c_reaches_the_whole_group_and_cuts_no_stream(serve: Serve
     for stream in streams:
         assert (await stream.ended()).whole
     assert await gateway.ended() == 0
-    assert "Traceback" not in gateway.text
+    assert "Traceback" not in gateway.text, gateway.text
 
 
 async def test_sigterm_before_the_gateway_is_ready_ends_it(yard: Yard) -> None:
@@ -89,7 +89,7 @@ async def test_sigterm_before_the_gateway_is_ready_ends_it(yard: Yard) -> None:
     await until(lambda: children(gateway.pid))
     os.kill(gateway.pid, signal.SIGTERM)
     assert await gateway.ended() == 0
-    assert "Traceback" not in gateway.text
+    assert "Traceback" not in gateway.text, gateway.text
 
 
 @pytest.mark.holds("operations.md#operations-1", "operations/processes.md#what-happens-when-a-process-ends-6")

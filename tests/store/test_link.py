@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -525,6 +526,21 @@ async def test_a_closed_link_fails_every_call_and_leaves_no_task(server):
     with pytest.raises(StoreUnavailable):
         await link.call("PING")
     assert asyncio.all_tasks() == before
+
+
+async def test_connect_that_was_cancelled_leaves_no_error_for_the_log(server):
+    stray: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: stray.append(context))
+    async with proxied(server) as (proxy, _):
+        proxy.black_hole = True
+        link = RedisLink(RedisAddress(port=proxy.port))
+        connecting = asyncio.create_task(link.connect())
+        await until(lambda: proxy.swallowed)
+        connecting.cancel()
+        await asyncio.wait([connecting])
+        await link.close()
+        gc.collect()
+    assert stray == []
 
 
 class Handler:
