@@ -19,6 +19,7 @@ from pathlib import Path
 import hypothesis
 import msgspec
 import pytest
+from hypothesis.internal.conjecture import providers
 from redis.utils import get_lib_version
 from tornado.ioloop import IOLoop
 
@@ -65,9 +66,11 @@ watch()
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """`-n auto` starts two processes for each core: the tests wait for sockets and timers half of their time.
 
-    The slow ones wait longer, for processes that they start: three for each core.
+    The slow ones wait longer, for processes that they start: five for two cores. Each process takes 20 seconds to
+    collect them.
     """
-    return (3 if config.option.markexpr == "slow" else 2) * (os.cpu_count() or 1)
+    cores = os.cpu_count() or 1
+    return 5 * cores // 2 if config.option.markexpr == "slow" else 2 * cores
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -80,6 +83,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "tests", max_examples=quick.examples(100), deadline=None, suppress_health_check=slow
     )
     hypothesis.settings.load_profile("tests")
+    if quick.is_on:  # numbers and texts of all modules, to try them: each process reads them for three seconds
+        providers._get_local_constants = lambda: providers._local_constants
     share_bytecode(config)
     config.pluginmanager.register(Counts())
 

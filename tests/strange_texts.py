@@ -61,13 +61,6 @@ def with_text(document: Any, place: Place, text: bytes) -> bytes:
     return json.dumps(_marked(document, place)).encode().replace(_QUOTED, text)
 
 
-def bodies(document: Any, texts: Collection[bytes], *, without: Collection[str] = ()) -> Iterator[tuple[Place, bytes]]:
-    """The document with each text in each place."""
-    for place in places(document, without=without):
-        for text in texts:
-            yield place, with_text(document, place, text)
-
-
 def _marked(document: Any, place: Place) -> Any:
     if not place:
         return _MARK

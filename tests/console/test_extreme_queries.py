@@ -21,7 +21,7 @@ __all__ = ["database_address", "database_url"]
 #: They wait for providers and local servers, and read nothing of their addresses that a person types.
 WAITING = {"/site/connect", "/sign-in/oidc/{provider}/callback", "/accounts/{account}/playground/calls/{request_id}"}
 PAGES = [route for route in ROUTES if route.method == "GET" and route.path not in WAITING]
-FEW = 8  # texts of which a page tries one, where the same line of the code has been tried on another page
+FEW = 21  # texts of which a page tries one, where the same line of the code has been tried on another page
 Place = tuple[str, int, str]  # a line that reads a parameter, and its name
 
 

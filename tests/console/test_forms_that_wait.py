@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from gateway.console.route import PageRoute
 from gateway.console.table import ROUTES
+from gateway.database.address import DatabaseAddress
 from gateway.database.tables import metadata
 from gateway.people.password_hashes import PasswordHashes, Verified
 from tests.admin_api.both_databases import database_address, database_url
@@ -21,6 +22,7 @@ from tests.console.samples import Samples
 __all__ = ["database_address", "database_url", "oidc_world"]
 
 CONFIRMS = "visit.confirm_"
+WAYS = ("disabled", "demoted", "signed out")
 #: Fields with which a form gets as far as it can, and those of single routes.
 FIELDS = {
     "current_password": PASSWORD, "taken": "1", "debit_operation": "op", "model": "fake-chat", "factor": "0.5",
@@ -92,15 +94,17 @@ def test_forms_that_ask_for_the_password_are_found() -> None:
 
 
 @pytest.mark.holds("people.md#who-is-who-9", "people.md#who-is-who-10", "security.md#scopes-of-admin-tokens-8")
-@pytest.mark.parametrize("how", ["disabled", "demoted", "signed out"])
+@pytest.mark.parametrize("how", WAYS)
 async def test_form_that_asks_for_the_password_changes_nothing_after_the_rights_have_ended(
-    oidc_world: OpenWorld, how: str, monkeypatch: pytest.MonkeyPatch
+    oidc_world: OpenWorld, how: str, database_address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with oidc_world() as (c, _):
         await c.user("root@example.com", role="operator")
         samples, wrong = Samples(c), dict[str, Any]()
+        on_postgresql = database_address.file is None
         for number, route in enumerate(confirming()):
-            if route.path in ELSEWHERE:
+            # PostgreSQL is slower, and has each form with one way to end the rights.
+            if route.path in ELSEWHERE or (on_postgresql and number % len(WAYS) != WAYS.index(how)):
                 continue
             rob = await c.user(f"rob{number}@example.com", role="operator", password=PASSWORD)
             browser = await c.signed_in(rob)
@@ -118,7 +122,7 @@ async def test_form_that_asks_for_the_password_changes_nothing_after_the_rights_
 
 
 @pytest.mark.holds("security.md#scopes-of-admin-tokens-8")
-@pytest.mark.parametrize("how", ["disabled", "demoted", "signed out"])
+@pytest.mark.parametrize("how", WAYS)
 async def test_many_debits_that_wait_for_the_password_stop_with_the_rights(
     console: Any, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """Every page is small beside many calls, for members, owners and operators, on both databases.
 
-The times are printed. On a quiet machine they are checked, too, beside a million calls instead of 40,000::
+The times are printed. On a quiet machine they are checked, too, beside a million calls instead of 12,000::
 
     PAGE_SECONDS=0.1 python -m pytest -s tests/console/test_page_costs.py
 """
@@ -34,7 +34,7 @@ from tests.console.samples import Samples
 __all__ = ["database_address", "database_url"]
 pytestmark = pytest.mark.slow
 
-ROWS = 1_000_000 if "PAGE_SECONDS" in os.environ else 40_000
+ROWS = 1_000_000 if "PAGE_SECONDS" in os.environ else 12_000
 CALLS = Site(rows=ROWS, accounts=4, models=8, days=30, keys=25)
 ACCOUNT, LAST = "big-1", ROWS // 4  # one of the four, and the number of its last line
 MOST_BYTES = 100_000  # of a page with its files
@@ -174,10 +174,10 @@ def long_history(database_address: DatabaseAddress, tmp_path: Path) -> dict[str,
     database = Database.open(database_address)
     fill(database, CALLS)
     event = new_event(ROOT, "accounts.credit", f"account:{ACCOUNT}", account=ACCOUNT, after={"amount": "1"})
-    events = [structs.replace(event, id=f"evt_{n:031x}", at=CALLS.start + n).row() for n in range(20_000)]
+    events = [structs.replace(event, id=f"evt_{n:031x}", at=CALLS.start + n).row() for n in range(5_000)]
     people = [
         {"id": f"usr_{n}", "email": f"person{n}@example.com", "name": "", "role": "none", "created_at": n}
-        for n in range(2000)
+        for n in range(500)
     ]
     people.append({"id": MEMBER, "email": "member@example.com", "name": "", "role": "none", "created_at": 1})
     with database.writing() as connection:
@@ -231,7 +231,7 @@ async def furnished(c: Console) -> dict[str, str]:
     """The accounts of the history with keys and members, and others; returns names in the paths."""
     for number in range(CALLS.accounts):
         await c.services.store.accounts.create(f"big-{number}", balance=10_000_000_000)
-    for number in range(500):
+    for number in range(150):
         await c.services.store.accounts.create(f"site-{number}", balance=1)
     ids = [(await c.services.store.keys.create(ACCOUNT, name=f"key {n}")).id for n in range(CALLS.keys)]
     member: dict[str, Any] = {ACCOUNT: "member"}

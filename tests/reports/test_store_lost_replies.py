@@ -31,7 +31,7 @@ from tests.polling import loop_clock, until
 from tests.quick import examples
 from tests.store.reply_loser import SCRIPTS, ReplyLoser
 
-CALLS = 2000
+CALLS = 1000
 CALLERS = 16
 REFUSED_WITHIN = 1.3 + 0.7  # seconds: `store.timeout` and a little; the rest is for a slow test machine
 BALANCE = 1000 * NANO
@@ -152,8 +152,8 @@ def load(
     ("every", "calls"),
     [
         (7, CALLS),
-        pytest.param(3, CALLS // 4, marks=pytest.mark.slow),
-        pytest.param(2, CALLS // 4, marks=pytest.mark.slow),
+        pytest.param(3, CALLS // 3, marks=pytest.mark.slow),
+        pytest.param(2, CALLS // 3, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("of", [SCRIPTS, pytest.param(None, marks=pytest.mark.slow)], ids=["scripts", "all"])
