@@ -38,6 +38,7 @@ from gateway.discovery.stored_lists import (
     ListState,
     end_turn,
     forget_states,
+    is_same,
     list_id,
     read_list,
     read_states,
@@ -78,7 +79,10 @@ class ListWatch:
         lock: asyncio.Lock,
         tell: Tell,
     ) -> None:
-        """`lock` is held while a reload replaces the providers and the settings; `tell` gets changed prices."""
+        """`lock` is held while a reload replaces the providers and the settings.
+
+        `tell` gets changed prices before their list is stored; if it raises a GatewayError, the list is not stored.
+        """
         self._store = store
         self._metrics = metrics
         self._providers = providers
@@ -208,16 +212,18 @@ class ListWatch:
 
     async def _ask_in_turn(self, settings: Settings, name: str) -> None:
         provider = settings.providers[name]
-        own = list_id(name, provider)
+        own, stage = list_id(name, provider), "is not asked for"
         try:
             if not await take_turn(self._store, own):
                 return
+            stage = "is not stored"
             state = await self._ask(settings, name, own)
+            stage = "is stored; the next question may come early"
             await end_turn(self._store, own, _pause_after(state, provider) - LOOK_EVERY if state is not None else 1.0)
             self._look_now.set()
             await forget_states(self._store, await read_states(self._store), time.time())
         except GatewayError as error:
-            gateway_log.warning("the list of models of %s is not stored: %s", name, error)
+            gateway_log.warning("the list of models of %s %s: %s", name, stage, error)
         except Exception as error:
             # The edge of a background task: the next question may end otherwise.
             gateway_log.error("the list of models of %s could not be read", name, exc_info=error)
@@ -239,13 +245,20 @@ class ListWatch:
             await write_state(self._store, own, failed)
             return failed
         self._metrics.inc(QUESTIONS, (name, "ok"))
-        version = state.version if checked.found == before else secrets.token_hex(8)
-        fresh = ListState(version=version, at=now, listed=len(checked.found.models), left_out=checked.left_out)
+        fresh = ListState(
+            version=state.version if is_same(checked.found, before, state.version) else secrets.token_hex(8),
+            at=now,
+            listed=len(checked.found.models),
+            left_out=checked.left_out,
+        )
+        changed = changed_prices(before or NO_LIST, checked.found)
+        if changed:
+            # Before the list: if the store fails in between, the next question finds the change and tells it again.
+            await self._tell(name, len(changed), *price_sides(changed, before or NO_LIST, checked.found))
         await write_list(self._store, own, checked.found, fresh, keep=provider.keeps_list)
-        if changed := changed_prices(before or NO_LIST, checked.found):
+        if changed:
             named = ", ".join(changed[:NAMED])
             gateway_log.info("prices in the list of %s changed: %d, such as %s", name, len(changed), named)
-            await self._tell(name, len(changed), *price_sides(changed, before or NO_LIST, checked.found))
         return fresh
 
     async def _is_of(self, name: str, own: str, instance: object) -> bool:

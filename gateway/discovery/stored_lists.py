@@ -10,7 +10,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.config.settings import Endpoint, ProviderSettings
 from gateway.store import Store
@@ -54,6 +54,7 @@ class StoredList(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     models: tuple[StoredModel, ...] = ()
     gone: tuple[StoredModel, ...] = ()  # models that have left, so that a price cannot jump while they are away
+    version: str = ""  # that of the state which was written after it
 
 
 class ListState(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,9 +101,14 @@ async def read_list(store: Store, name: str) -> StoredList | None:
         return None
 
 
+def is_same(found: StoredList, before: StoredList | None, version: str) -> bool:
+    """Whether the list before has these models under this version; the store may have failed before it was named."""
+    return before is not None and before.version == version and structs.replace(found, version=version) == before
+
+
 async def write_list(store: Store, name: str, found: StoredList, state: ListState, *, keep: float) -> None:
     """Write a list, then the state that names it. GatewayError."""
-    raw = msgspec.json.encode(found)
+    raw = msgspec.json.encode(structs.replace(found, version=state.version))
     await store.link(LIST + name).call("SET", LIST + name, raw, "EX", int(keep) + SPARE)
     await write_state(store, name, state)
 
