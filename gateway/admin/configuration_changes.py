@@ -71,7 +71,7 @@ def _rule(pattern: ModelPattern) -> Form:
         "prices": [price_form(price) for price in rule.tables],
         "sources": list(rule.sources),
         "markup": format_amount(pattern.markup),
-        "max_price": {name: format_amount(most) for name, most in bounds.amounts().items()} if bounds else {},
+        "max_price": {name: format_amount(most) for name, most in bounds.bounds().items()} if bounds else {},
     }
 
 

@@ -13,10 +13,11 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from gateway.amounts import NANO, format_amount
+from gateway.amounts import NANO
 from gateway.config.endpoint_names import endpoint_of_name
 from gateway.config.model_patterns import PUBLIC, STAR, UPSTREAM, USUAL_RULE, PriceRule, filled, matched
-from gateway.config.price_settings import AmountSettings, PriceSettings
+from gateway.config.price_bounds import above_maximum
+from gateway.config.price_settings import PriceSettings
 from gateway.config.public_prices import public_price
 from gateway.config.public_tables import PublicTables
 from gateway.config.settings import PATTERN_KEYS, Endpoint, ModelPattern, ModelSettings, Settings
@@ -257,7 +258,8 @@ def _price(fit: _Fit, one: Candidate, currency: str, tables: PublicTables) -> tu
         prices = _of_source(source, fit, one, tables)
         if prices:
             prices = tuple(_times(price, pattern.markup) for price in prices)
-            _check_maximum(prices, pattern.max_price)
+            if pattern.max_price is not None and (above := above_maximum(prices, pattern.max_price)):
+                raise _Unserved("too_expensive", above)
             return prices
     if UPSTREAM in rule.sources and one.problem:
         raise _Unserved(one.problem, one.detail)
@@ -290,15 +292,3 @@ def _times(price: PriceSettings, factor: int) -> PriceSettings:
 
 def _raised(amounts: Mapping[str, int], factor: int) -> dict[str, int]:
     return {name: -(-amount * factor // NANO) for name, amount in amounts.items()}
-
-
-def _check_maximum(prices: Iterable[PriceSettings], maximum: AmountSettings | None) -> None:
-    if maximum is None:
-        return
-    bounds = maximum.amounts()
-    for price in prices:
-        for amounts in (price.amounts(), *(tier.amounts() for tier in price.tiers)):
-            for name, amount in amounts.items():
-                if name in bounds and amount > bounds[name]:
-                    shown = f"{name} = {format_amount(amount)}, above max_price of {format_amount(bounds[name])}"
-                    raise _Unserved("too_expensive", shown)

@@ -39,6 +39,29 @@ class AmountSettings(Struct, frozen=True, kw_only=True):
         return {name: amount for name, amount in pairs if amount is not None}
 
 
+#: For each amount, the one that holds in its place when it is not set.
+DEFAULTS = (
+    ("cached_input", "input"),
+    ("cache_write", "input"),
+    ("cache_write_long", "cache_write"),
+    ("reasoning", "output"),
+    ("audio_input", "input"),
+    ("image_input", "input"),
+    ("audio_output", "output"),
+    ("image_output", "output"),
+)
+
+
+class MaxPriceSettings(AmountSettings, frozen=True, kw_only=True):
+    """A pattern's `max_price`: the highest amounts, and the highest of an image of any size and quality."""
+
+    per_image: Amount | None = None
+
+    def bounds(self) -> dict[str, int]:
+        """Every bound that is said."""
+        return self.amounts() if self.per_image is None else {**self.amounts(), "per_image": self.per_image}
+
+
 class TierSettings(AmountSettings, frozen=True, kw_only=True):
     """One entry of `tiers`: amounts for the whole request once its prompt is longer."""
 
