@@ -40,6 +40,7 @@ from gateway.discovery.stored_lists import (
     forget_states,
     is_same,
     list_id,
+    prices_kept,
     read_list,
     read_states,
     take_turn,
@@ -162,9 +163,10 @@ class ListWatch:
             await self._look()
         except GatewayError:
             return False
-        wanted = {list_id(name, one) for name, one in self._file.providers.items() if one.discover}
-        states = [self._lists[name].state for name in wanted if name in self._lists]
-        return len(states) == len(wanted) and all(state.version or state.failed_at for state in states)
+        wanted = {list_id(name, one): one.keeps_list for name, one in self._file.providers.items() if one.discover}
+        known = [(self._lists[name], keep) for name, keep in wanted.items() if name in self._lists]
+        now = time.time()
+        return len(known) == len(wanted) and all(one.is_usable(now, keep) or one.state.failed_at for one, keep in known)
 
     async def _look(self) -> None:
         """Read what has changed in the store, and begin the questions that are due."""
@@ -233,7 +235,7 @@ class ListWatch:
         provider, now = settings.providers[name], time.time()
         instances = self._providers().get(name) or {}
         state = (await read_states(self._store)).get(own, NEVER_ASKED)
-        before = await read_list(self._store, own) if state.version else None
+        before = await read_list(self._store, own)
         instance = next(iter(instances.values()), None)
         try:
             checked = await ask(name, instance, provider, before or NO_LIST, now=now)
@@ -255,7 +257,7 @@ class ListWatch:
         if changed:
             # Before the list: if the store fails in between, the next question finds the change and tells it again.
             await self._tell(name, len(changed), *price_sides(changed, before or NO_LIST, checked.found))
-        await write_list(self._store, own, checked.found, fresh, keep=provider.keeps_list)
+        await write_list(self._store, own, checked.found, fresh, keep=prices_kept(provider))
         if changed:
             named = ", ".join(changed[:NAMED])
             gateway_log.info("prices in the list of %s changed: %d, such as %s", name, len(changed), named)

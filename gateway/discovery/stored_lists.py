@@ -22,7 +22,10 @@ ASKING = 90_000  # ms that a question may take before another worker asks
 AFTER_FAILURE = 60.0  # seconds to the next question, or the usual ones if these are less
 WITHOUT_LIST = 15.0  # the same while there is no good list yet
 SPARE = 3600  # seconds for which the store keeps a list that is used no more
-FORGOTTEN = 30 * 86_400.0  # seconds without a question after which a state is removed
+PRICES_KEPT = 90 * 86_400.0  # seconds for which the prices of a list bound those of the next one, at least
+FORGOTTEN = PRICES_KEPT  # seconds without a question after which a state is removed
+MOST_LISTS = 100  # lists in the store, beyond those for which somebody asks
+UNASKED = 8 * 86_400.0  # seconds without a question that say that nobody asks: more than the longest `discover_every`
 LENGTH = 12  # characters of the hash of a provider's options
 
 
@@ -106,8 +109,13 @@ def is_same(found: StoredList, before: StoredList | None, version: str) -> bool:
     return before is not None and before.version == version and structs.replace(found, version=version) == before
 
 
+def prices_kept(provider: ProviderSettings) -> float:
+    """Seconds for which the prices of a list, and of a model that has left it, bound what the list says next."""
+    return max(provider.keeps_list, PRICES_KEPT)
+
+
 async def write_list(store: Store, name: str, found: StoredList, state: ListState, *, keep: float) -> None:
-    """Write a list, then the state that names it. GatewayError."""
+    """Write a list for `keep` seconds, then the state that names it. GatewayError."""
     raw = msgspec.json.encode(structs.replace(found, version=state.version))
     await store.link(LIST + name).call("SET", LIST + name, raw, "EX", int(keep) + SPARE)
     await write_state(store, name, state)
@@ -119,8 +127,13 @@ async def write_state(store: Store, name: str, state: ListState) -> None:
 
 
 async def forget_states(store: Store, states: dict[str, ListState], now: float) -> None:
-    """Remove the states of lists that nobody has asked for in a long time. GatewayError."""
-    old = [name for name, state in states.items() if max(state.at, state.failed_at) < now - FORGOTTEN]
+    """Remove lists that nobody has asked for in a long time, and the oldest if there are many. GatewayError."""
+    asked = {name: max(state.at, state.failed_at) for name, state in states.items()}
+    newest = sorted(asked, key=asked.__getitem__, reverse=True)
+    old = [name for name in newest if asked[name] < now - FORGOTTEN]
+    old += [name for name in newest[MOST_LISTS:] if now - FORGOTTEN <= asked[name] < now - UNASKED]
+    for name in old:
+        await store.link(LIST + name).call("DEL", LIST + name)
     if old:
         await store.link(STATES).call("HDEL", STATES, *old)
 
