@@ -17,7 +17,7 @@ from gateway.amounts import NANO
 from gateway.config.endpoint_names import endpoint_of_name
 from gateway.config.model_patterns import PUBLIC, STAR, UPSTREAM, USUAL_RULE, PriceRule, filled, matched
 from gateway.config.price_bounds import above_maximum
-from gateway.config.price_settings import PriceSettings
+from gateway.config.price_settings import PriceSettings, free_half
 from gateway.config.public_prices import public_price
 from gateway.config.public_tables import PublicTables
 from gateway.config.settings import PATTERN_KEYS, Endpoint, ModelPattern, ModelSettings, Settings
@@ -218,8 +218,8 @@ def _model(fit: _Fit, one: Candidate, provider: str, currency: str, tables: Publ
     """The settings of a model; _Unserved if it has no price."""
     pattern = fit.place.pattern
     endpoints = pattern.endpoints or one.endpoints or (endpoint_of_name(one.name),)
-    if "chat" in endpoints and (half := _free_half(one.price)):
-        one = structs.replace(one, price=None, problem="price", detail=half)
+    if one.price is not None and (half := free_half(one.price.amounts(), endpoints)):
+        one = structs.replace(one, price=None, problem="price", detail=f"the list's price: {half}")
     listed = one.price if currency == PUBLIC_CURRENCY else None
     price = None if pattern.free else _price(fit, one, currency, tables)
     keys = {key: getattr(pattern, key) for key in PATTERN_KEYS}
@@ -237,14 +237,6 @@ def _model(fit: _Fit, one: Candidate, provider: str, currency: str, tables: Publ
     if problems := price_problems(model):
         raise _Unserved("endpoint" if "would cost nothing" in problems[0] else "price", problems[0])
     return model
-
-
-def _free_half(price: PriceSettings | None) -> str:
-    """What is wrong with a list's price of a chat that charges only for the prompt, or only for the answer."""
-    if price is None or bool(price.input) == bool(price.output):
-        return ""
-    free, other = ("input", "output") if price.output else ("output", "input")
-    return f"the list's price: {free}: 0, while {other} has a price"
 
 
 def _price(fit: _Fit, one: Candidate, currency: str, tables: PublicTables) -> tuple[PriceSettings, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -76,6 +77,20 @@ class PriceSettings(AmountSettings, frozen=True, kw_only=True):
     service_tier_multiplier: dict[str, Multiplier] = {}
     currency: Annotated[str, Meta(pattern=r"^([A-Z]{3})?$(?!\n)")] = ""
     effective_from: IsoDate | None = None
+
+
+def free_half(amounts: Mapping[str, int], endpoints: Collection[str]) -> str:
+    """What is wrong with a list's price of a chat that charges only for the prompt, or only for the answer; or "".
+
+    An upstream that says so has most likely left something out, and the other half would be free. Without `endpoints`
+    the model may also be one of embeddings, whose answer costs nothing, or of speech, whose prompt has no price.
+    """
+    if (endpoints and "chat" not in endpoints) or bool(amounts.get("input")) == bool(amounts.get("output")):
+        return ""
+    free, other = ("output", "input") if amounts.get("input") else ("input", "output")
+    if not endpoints and (free == "output" or free not in amounts):
+        return ""
+    return f"{free}: 0, while {other} has a price"
 
 
 def price_tables(reader: TomlReader, value: object, key: Key) -> tuple[PriceSettings, ...] | None:
