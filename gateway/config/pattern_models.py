@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct, structs
 
 from gateway.amounts import NANO
+from gateway.config.currency import PUBLIC_CURRENCY, currency_of
 from gateway.config.endpoint_names import endpoint_of_name
 from gateway.config.model_patterns import PUBLIC, STAR, UPSTREAM, USUAL_RULE, PriceRule, filled, matched
 from gateway.config.price_bounds import above_maximum
@@ -24,7 +25,6 @@ from gateway.config.settings import PATTERN_KEYS, Endpoint, ModelPattern, ModelS
 from gateway.config.toml_reader import TomlReader
 from gateway.config.validation import MAX_MODEL_NAME, price_problems
 
-PUBLIC_CURRENCY: Final = "USD"
 SERVED: Final = "served"
 #: Why a model of a list is not served; values of a label of the metrics.
 REASONS: Final = (
@@ -90,7 +90,7 @@ def found_models(settings: Settings, provider: str, candidates: Iterable[Candida
     places, taken = _places(settings, provider), _taken(settings)
     own, served = settings.providers[provider], 0
     rivals = _rivals(settings, provider)
-    currency = currency_of(settings)
+    currency = currency_of(settings) or PUBLIC_CURRENCY
     for one in candidates:
         if not _is_included(one.name, own.discover_include, own.discover_exclude):
             yield FoundModel(upstream=one.name, state="excluded")
@@ -130,13 +130,6 @@ def with_models(settings: Settings, found: Mapping[str, ModelSettings]) -> Setti
     models = {**settings.models, **{name: model for name, model in found.items() if name not in settings.models}}
     added = models.keys() - settings.models.keys()
     return structs.replace(settings, models=models, from_patterns=settings.from_patterns | added)
-
-
-def currency_of(settings: Settings) -> str:
-    """The currency of the prices of the file; it has at most one."""
-    models = [model.price or () for name, model in settings.models.items() if name not in settings.from_patterns]
-    rules = [pattern.price.tables for pattern in settings.patterns.values() if pattern.price is not None]
-    return next((price.currency for prices in (*models, *rules) for price in prices if price.currency), PUBLIC_CURRENCY)
 
 
 # Names ---------------------------------------------------------------------------------------------------------------
