@@ -19,6 +19,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from gateway.config.regular_files import read_regular
+
 FOLDER: Final = "prices"  # in data_dir
 TABLE_NAME: Final = re.compile(r"\d{4}-\d{2}(-\d{2}(\.[1-9]\d?)?)?", re.ASCII)
 SUFFIX: Final = ".toml"
@@ -102,7 +104,7 @@ def _built_in() -> Traversable:
 
 @lru_cache(maxsize=4)  # a file does not change, and reading one takes 40 ms
 def _read_own(file: Path, changed: int) -> dict[str, Any]:
-    return _parsed(file.read_text(encoding="utf-8"))
+    return _parsed(read_regular(file).decode())
 
 
 @lru_cache(maxsize=4)
