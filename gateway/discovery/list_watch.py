@@ -29,6 +29,7 @@ from gateway.config.settings import ProviderSettings, Settings
 from gateway.discovery.asking import NoList, ask
 from gateway.discovery.checked_lists import changed_prices, price_sides
 from gateway.discovery.discovered import NO_LISTS, Discovered, KnownLists, discovered, usable_versions
+from gateway.discovery.early_questions import changed_providers, early_id
 from gateway.discovery.list_reader import read_lists
 from gateway.discovery.stored_lists import (
     AFTER_FAILURE,
@@ -43,6 +44,7 @@ from gateway.discovery.stored_lists import (
     prices_kept,
     read_list,
     read_states,
+    take_early_turn,
     take_turn,
     write_list,
     write_state,
@@ -93,6 +95,7 @@ class ListWatch:
         self.current = Discovered(settings, settings)
         self._lists: KnownLists = NO_LISTS
         self._counted: set[str] = set()  # providers in the metrics
+        self._early: set[str] = set()  # providers to ask after a reload, before the next question is due
         self._asking: dict[str, asyncio.Task[None]] = {}  # by provider
         self._task: asyncio.Task[None] | None = None
         self._look_now = asyncio.Event()
@@ -113,6 +116,7 @@ class ListWatch:
 
     def take(self, found: Discovered) -> None:
         """These models are in use now."""
+        self._early |= changed_providers(self.current.file, found.file)
         self.current = found
         self._count(found)
         self._look_now.set()
@@ -184,8 +188,10 @@ class ListWatch:
             pause = _pause_after(state, provider)
             last = max(state.at, state.failed_at)
             # A moment in the future is of a clock that is ahead: the turn in the store decides.
-            if name not in self._asking and not 0 <= now - last < pause - LOOK_EVERY:
-                task = asyncio.get_running_loop().create_task(self._ask_in_turn(settings, name))
+            is_early = name in self._early
+            if name not in self._asking and (is_early or not 0 <= now - last < pause - LOOK_EVERY):
+                self._early.discard(name)
+                task = asyncio.get_running_loop().create_task(self._ask_in_turn(settings, name, is_early=is_early))
                 self._asking[name] = task
                 task.add_done_callback(lambda _, name=name: self._asking.pop(name, None))  # type: ignore[misc]
 
@@ -212,11 +218,12 @@ class ListWatch:
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
-    async def _ask_in_turn(self, settings: Settings, name: str) -> None:
+    async def _ask_in_turn(self, settings: Settings, name: str, *, is_early: bool = False) -> None:
         provider = settings.providers[name]
         own, stage = list_id(name, provider), "is not asked for"
         try:
-            if not await take_turn(self._store, own):
+            early = is_early and await take_early_turn(self._store, own, early_id(settings, name))
+            if not early and not await take_turn(self._store, own):
                 return
             stage = "is not stored"
             state = await self._ask(settings, name, own)

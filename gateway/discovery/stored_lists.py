@@ -144,6 +144,14 @@ async def take_turn(store: Store, name: str) -> bool:
     return await store.link(key).call("SET", key, "1", "NX", "PX", ASKING) is not None
 
 
+async def take_early_turn(store: Store, name: str, early: str) -> bool:
+    """Whether the caller is to ask although the next question is not due; `early` names its cause. GatewayError."""
+    if not await take_turn(store, early):
+        return False
+    await end_turn(store, name, ASKING / 1000)
+    return True
+
+
 async def end_turn(store: Store, name: str, seconds: float) -> None:
     """The next question comes after so many seconds. GatewayError."""
     key = TURN + name
