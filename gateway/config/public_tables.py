@@ -35,6 +35,7 @@ class PublicTables(Struct, frozen=True):
 
     folder: str = ""  # of the tables of this installation; empty: those of the program alone
     newest: str = ""
+    draft: dict[str, Any] | None = None  # rows that are to replace those of the newest table, and are in no file yet
 
     @classmethod
     def of(cls, data_dir: Path | None, newest: str = "") -> PublicTables:
@@ -53,6 +54,8 @@ class PublicTables(Struct, frozen=True):
     def read(self, name: str = "") -> dict[str, Any]:
         """The prices of a table by name, by default of the newest; decimals are exact. UnreadableTable."""
         name = name or self.newest or self.names()[-1]
+        if self.draft is not None and name == self.names()[-1]:
+            return self.draft
         if not is_own_table(name):
             return _read_built_in(name)
         own = Path(self.folder) / f"{name}{SUFFIX}"
