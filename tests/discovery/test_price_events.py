@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -73,16 +74,21 @@ async def test_a_list_whose_event_cannot_be_written_is_not_stored(
         assert event.after["prices"]["acme/large"]["input"] == "3"
 
 
-@pytest.mark.parametrize("place", [(stored_lists, "write_state"), (list_watch, "write_list")])
+@pytest.mark.parametrize(("module", "name"), [(stored_lists, "write_state"), (list_watch, "write_list")])
 async def test_a_list_that_cannot_be_stored_has_its_event_and_is_used_after_the_next_question(
-    tmp_path: Path, valkey: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: Any
+    tmp_path: Path,
+    valkey: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    module: ModuleType,
+    name: str,
 ) -> None:
     async with (
         serving({"data": [openrouter_model("acme/large")]}) as server,
         built(settings_of(ONE, tmp_path, openrouter=server), valkey) as gateway,
     ):
         with monkeypatch.context() as broken:
-            broken.setattr(*place, refuse)
+            broken.setattr(module, name, refuse)
             await raised(server, gateway)
             assert len(await AuditOutbox(gateway.store).read()) == 1
             assert "the list of models of openrouter is not stored" in caplog.text
