@@ -7,10 +7,11 @@ it. A list belongs to a provider with its options, so that another address never
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import sha256
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from gateway.config.settings import Endpoint, ProviderSettings
 from gateway.store import Store
@@ -71,8 +72,17 @@ class ListState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     left_out: dict[str, int] = {}  # entries that are no models, by reason
 
 
+class _Pieces(Struct, kw_only=True, omit_defaults=True):
+    """A list whose models are decoded later, each by itself."""
+
+    models: list[Raw] = []
+    gone: list[Raw] = []
+    version: str = ""
+
+
 _states = msgspec.json.Decoder(ListState)
-_lists = msgspec.json.Decoder(StoredList)
+_pieces = msgspec.json.Decoder(_Pieces)
+_models = msgspec.json.Decoder(StoredModel)
 NO_LIST = StoredList()
 NEVER_ASKED = ListState()
 
@@ -99,9 +109,16 @@ async def read_list(store: Store, name: str) -> StoredList | None:
     """A list; None if the store has none, or one of another release. GatewayError."""
     text = await store.link(LIST + name).call("GET", LIST + name)
     try:
-        return _lists.decode(text) if text is not None else None
+        return await asyncio.to_thread(decoded, text) if text is not None else None
     except msgspec.MsgspecError:
         return None
+
+
+def decoded(text: bytes) -> StoredList:
+    """A list of some megabytes, model by model: in one call, msgspec would hold up the event loop from a thread too."""
+    found = _pieces.decode(text)
+    models, gone = (tuple([_models.decode(one) for one in some]) for some in (found.models, found.gone))
+    return StoredList(models=models, gone=gone, version=found.version)
 
 
 def is_same(found: StoredList, before: StoredList | None, version: str) -> bool:
