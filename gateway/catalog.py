@@ -18,6 +18,7 @@ from gateway.billing.image_tokens import MediaRules, media_rules
 from gateway.billing.price import Price, price_on
 from gateway.billing.price_form import later_price_forms
 from gateway.billing.price_terms import OwnPrice, PriceTerms, UnreadablePrice
+from gateway.config.currency import currency_of
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.http_client.timeouts import Timeouts
 from gateway.ledger import GroupLimits
@@ -103,7 +104,12 @@ class Catalog:
     """Every model by name and alias, and every group's limits; never changed once built."""
 
     def __init__(
-        self, models: Mapping[str, Model], aliases: Mapping[str, str], *, groups: Mapping[str, GroupLimits]
+        self,
+        models: Mapping[str, Model],
+        aliases: Mapping[str, str],
+        *,
+        groups: Mapping[str, GroupLimits],
+        currency: str | None,
     ) -> None:
         self.models = models
         self.aliases = aliases
@@ -112,8 +118,7 @@ class Catalog:
         #: Every record with its model, aliases as records of their own, sorted by id.
         self.records = _records(models, aliases)
         self.by_id = {record.id: (record, model) for record, model in self.records}
-        #: Of the prices; None when they name none or several.
-        self.currency = _currency(models)
+        self.currency = currency  # of the prices; None if they name none
 
     @classmethod
     def build(cls, settings: Settings, previous: Previous | None = None) -> Catalog:
@@ -130,7 +135,7 @@ class Catalog:
             for name, model in settings.models.items()
         }
         groups = {name: GroupLimits(**structs.asdict(group)) for name, group in settings.groups.items()}
-        return cls(models, aliases, groups=groups)
+        return cls(models, aliases, groups=groups, currency=currency_of(settings) or None)
 
     def find(self, name: str) -> Model | None:
         """The model of that name or alias."""
@@ -176,11 +181,6 @@ def _records(models: Mapping[str, Model], aliases: Mapping[str, str]) -> list[tu
     pairs = [(model.record, model) for model in models.values()]
     pairs += [(structs.replace(models[name].record, id=alias), models[name]) for alias, name in aliases.items()]
     return sorted(pairs, key=lambda pair: pair[0].id)
-
-
-def _currency(models: Mapping[str, Model]) -> str | None:
-    named = {price.currency for model in models.values() for price in model.listed if price is not None} - {""}
-    return named.pop() if len(named) == 1 else None
 
 
 def _unchanged(settings: Settings, aliases: Mapping[str, str], previous: Previous) -> dict[str, Model]:

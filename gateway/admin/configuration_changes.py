@@ -38,10 +38,13 @@ def change_event(before: Settings, after: Settings) -> AuditEvent | None:
 async def tell_list_prices(
     store: Store, provider: str, changed: int, before: Mapping[str, object], after: Mapping[str, object]
 ) -> None:
-    """Add the event of prices that the list of a provider has changed; it names some if they are many."""
+    """Add the event of prices that the list of a provider changes, before the list is stored. GatewayError.
+
+    It names some if they are many.
+    """
     actor = Actor(kind="system", id="discovery", scopes=frozenset())
     old, new = {"prices": dict(before)}, {"prices": dict(after), "changed": changed}
-    await AuditOutbox(store).add(
+    await AuditOutbox(store).put(
         new_event(actor, "discovery.prices", f"provider:{provider}", before=old, after=new),
     )
 
@@ -68,7 +71,7 @@ def _rule(pattern: ModelPattern) -> Form:
         "prices": [price_form(price) for price in rule.tables],
         "sources": list(rule.sources),
         "markup": format_amount(pattern.markup),
-        "max_price": {name: format_amount(most) for name, most in bounds.amounts().items()} if bounds else {},
+        "max_price": {name: format_amount(most) for name, most in bounds.bounds().items()} if bounds else {},
     }
 
 

@@ -42,11 +42,16 @@ class AuditOutbox:
 
     async def add(self, event: AuditEvent) -> None:
         """Store the event. The change was made before: if the store fails now, the event goes to the log."""
-        text = _encoder.encode(event)
         try:
-            await self._links.link(STREAM).call("XADD", STREAM, "MAXLEN", "~", KEPT, "*", "e", text)
+            await self.put(event)
         except GatewayError as error:
-            gateway_log.error("an audit event could not be stored (%s): %s", error.log_text(), text.decode())
+            text = _encoder.encode(event).decode()
+            gateway_log.error("an audit event could not be stored (%s): %s", error.log_text(), text)
+
+    async def put(self, event: AuditEvent) -> None:
+        """Store the event of a change that is made afterwards. GatewayError."""
+        text = _encoder.encode(event)
+        await self._links.link(STREAM).call("XADD", STREAM, "MAXLEN", "~", KEPT, "*", "e", text)
 
     async def read(self, after: str = "") -> list[tuple[str, AuditEvent | None]]:
         """The oldest events behind `after`, with their ids in the stream; None for one that cannot be read."""

@@ -17,22 +17,10 @@ from msgspec import Struct, structs
 
 from gateway.amounts import NANO
 from gateway.billing.usage import Usage
-from gateway.config.settings import PriceSettings
+from gateway.config.price_settings import DEFAULTS, PriceSettings
 
 PER_MILLION = 1_000_000
 ANY = "*"  # in per_image: every size, or quality, without its own entry
-
-#: For each price, the price that replaces it when it is not set.
-DEFAULTS = (
-    ("cached_input", "input"),
-    ("cache_write", "input"),
-    ("cache_write_long", "cache_write"),
-    ("reasoning", "output"),
-    ("audio_input", "input"),
-    ("image_input", "input"),
-    ("audio_output", "output"),
-    ("image_output", "output"),
-)
 
 
 class Tier(Struct, frozen=True):

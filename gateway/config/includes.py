@@ -35,7 +35,7 @@ class Part(Struct, frozen=True):
 
 def read_parts(path: Path, raw: bytes) -> tuple[Part, ...]:
     """What the main file, with these bytes, includes; SettingsError."""
-    if INCLUDE.encode() not in raw:
+    if INCLUDE.encode() not in raw and b"\\" not in raw:  # the key may be written with escapes
         return ()  # a large file is not parsed twice for it
     main = str(path)
     return tuple(_bounded(main, _paths(path, _patterns(main, parse_toml(raw, file=main)))))

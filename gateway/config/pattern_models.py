@@ -13,17 +13,18 @@ from typing import Final
 
 from msgspec import Struct, structs
 
-from gateway.amounts import NANO, format_amount
+from gateway.amounts import NANO
+from gateway.config.currency import PUBLIC_CURRENCY, currency_of
 from gateway.config.endpoint_names import endpoint_of_name
 from gateway.config.model_patterns import PUBLIC, STAR, UPSTREAM, USUAL_RULE, PriceRule, filled, matched
-from gateway.config.price_settings import AmountSettings, PriceSettings
+from gateway.config.price_bounds import above_maximum
+from gateway.config.price_settings import PriceSettings, free_half
 from gateway.config.public_prices import public_price
 from gateway.config.public_tables import PublicTables
 from gateway.config.settings import PATTERN_KEYS, Endpoint, ModelPattern, ModelSettings, Settings
 from gateway.config.toml_reader import TomlReader
 from gateway.config.validation import MAX_MODEL_NAME, price_problems
 
-PUBLIC_CURRENCY: Final = "USD"
 SERVED: Final = "served"
 #: Why a model of a list is not served; values of a label of the metrics.
 REASONS: Final = (
@@ -89,7 +90,7 @@ def found_models(settings: Settings, provider: str, candidates: Iterable[Candida
     places, taken = _places(settings, provider), _taken(settings)
     own, served = settings.providers[provider], 0
     rivals = _rivals(settings, provider)
-    currency = currency_of(settings)
+    currency = currency_of(settings) or PUBLIC_CURRENCY
     for one in candidates:
         if not _is_included(one.name, own.discover_include, own.discover_exclude):
             yield FoundModel(upstream=one.name, state="excluded")
@@ -129,13 +130,6 @@ def with_models(settings: Settings, found: Mapping[str, ModelSettings]) -> Setti
     models = {**settings.models, **{name: model for name, model in found.items() if name not in settings.models}}
     added = models.keys() - settings.models.keys()
     return structs.replace(settings, models=models, from_patterns=settings.from_patterns | added)
-
-
-def currency_of(settings: Settings) -> str:
-    """The currency of the prices of the file; it has at most one."""
-    models = [model.price or () for name, model in settings.models.items() if name not in settings.from_patterns]
-    rules = [pattern.price.tables for pattern in settings.patterns.values() if pattern.price is not None]
-    return next((price.currency for prices in (*models, *rules) for price in prices if price.currency), PUBLIC_CURRENCY)
 
 
 # Names ---------------------------------------------------------------------------------------------------------------
@@ -217,8 +211,8 @@ def _model(fit: _Fit, one: Candidate, provider: str, currency: str, tables: Publ
     """The settings of a model; _Unserved if it has no price."""
     pattern = fit.place.pattern
     endpoints = pattern.endpoints or one.endpoints or (endpoint_of_name(one.name),)
-    if "chat" in endpoints and (half := _free_half(one.price)):
-        one = structs.replace(one, price=None, problem="price", detail=half)
+    if one.price is not None and (half := free_half(one.price.amounts(), endpoints)):
+        one = structs.replace(one, price=None, problem="price", detail=f"the list's price: {half}")
     listed = one.price if currency == PUBLIC_CURRENCY else None
     price = None if pattern.free else _price(fit, one, currency, tables)
     keys = {key: getattr(pattern, key) for key in PATTERN_KEYS}
@@ -238,14 +232,6 @@ def _model(fit: _Fit, one: Candidate, provider: str, currency: str, tables: Publ
     return model
 
 
-def _free_half(price: PriceSettings | None) -> str:
-    """What is wrong with a list's price of a chat that charges only for the prompt, or only for the answer."""
-    if price is None or bool(price.input) == bool(price.output):
-        return ""
-    free, other = ("input", "output") if price.output else ("output", "input")
-    return f"the list's price: {free}: 0, while {other} has a price"
-
-
 def _price(fit: _Fit, one: Candidate, currency: str, tables: PublicTables) -> tuple[PriceSettings, ...]:
     pattern = fit.place.pattern
     rule = pattern.price or PriceRule()
@@ -257,7 +243,8 @@ def _price(fit: _Fit, one: Candidate, currency: str, tables: PublicTables) -> tu
         prices = _of_source(source, fit, one, tables)
         if prices:
             prices = tuple(_times(price, pattern.markup) for price in prices)
-            _check_maximum(prices, pattern.max_price)
+            if pattern.max_price is not None and (above := above_maximum(prices, pattern.max_price)):
+                raise _Unserved("too_expensive", above)
             return prices
     if UPSTREAM in rule.sources and one.problem:
         raise _Unserved(one.problem, one.detail)
@@ -290,15 +277,3 @@ def _times(price: PriceSettings, factor: int) -> PriceSettings:
 
 def _raised(amounts: Mapping[str, int], factor: int) -> dict[str, int]:
     return {name: -(-amount * factor // NANO) for name, amount in amounts.items()}
-
-
-def _check_maximum(prices: Iterable[PriceSettings], maximum: AmountSettings | None) -> None:
-    if maximum is None:
-        return
-    bounds = maximum.amounts()
-    for price in prices:
-        for amounts in (price.amounts(), *(tier.amounts() for tier in price.tiers)):
-            for name, amount in amounts.items():
-                if name in bounds and amount > bounds[name]:
-                    shown = f"{name} = {format_amount(amount)}, above max_price of {format_amount(bounds[name])}"
-                    raise _Unserved("too_expensive", shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -39,6 +40,29 @@ class AmountSettings(Struct, frozen=True, kw_only=True):
         return {name: amount for name, amount in pairs if amount is not None}
 
 
+#: For each amount, the one that holds in its place when it is not set.
+DEFAULTS = (
+    ("cached_input", "input"),
+    ("cache_write", "input"),
+    ("cache_write_long", "cache_write"),
+    ("reasoning", "output"),
+    ("audio_input", "input"),
+    ("image_input", "input"),
+    ("audio_output", "output"),
+    ("image_output", "output"),
+)
+
+
+class MaxPriceSettings(AmountSettings, frozen=True, kw_only=True):
+    """A pattern's `max_price`: the highest amounts, and the highest of an image of any size and quality."""
+
+    per_image: Amount | None = None
+
+    def bounds(self) -> dict[str, int]:
+        """Every bound that is said."""
+        return self.amounts() if self.per_image is None else {**self.amounts(), "per_image": self.per_image}
+
+
 class TierSettings(AmountSettings, frozen=True, kw_only=True):
     """One entry of `tiers`: amounts for the whole request once its prompt is longer."""
 
@@ -53,6 +77,20 @@ class PriceSettings(AmountSettings, frozen=True, kw_only=True):
     service_tier_multiplier: dict[str, Multiplier] = {}
     currency: Annotated[str, Meta(pattern=r"^([A-Z]{3})?$(?!\n)")] = ""
     effective_from: IsoDate | None = None
+
+
+def free_half(amounts: Mapping[str, int], endpoints: Collection[str]) -> str:
+    """What is wrong with a list's price of a chat that charges only for the prompt, or only for the answer; or "".
+
+    An upstream that says so has most likely left something out, and the other half would be free. Without `endpoints`
+    the model may also be one of embeddings, whose answer costs nothing, or of speech, whose prompt has no price.
+    """
+    if (endpoints and "chat" not in endpoints) or bool(amounts.get("input")) == bool(amounts.get("output")):
+        return ""
+    free, other = ("output", "input") if amounts.get("input") else ("input", "output")
+    if not endpoints and (free == "output" or free not in amounts):
+        return ""
+    return f"{free}: 0, while {other} has a price"
 
 
 def price_tables(reader: TomlReader, value: object, key: Key) -> tuple[PriceSettings, ...] | None:

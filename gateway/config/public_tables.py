@@ -19,6 +19,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from gateway.config.regular_files import read_regular
+
 FOLDER: Final = "prices"  # in data_dir
 TABLE_NAME: Final = re.compile(r"\d{4}-\d{2}(-\d{2}(\.[1-9]\d?)?)?", re.ASCII)
 SUFFIX: Final = ".toml"
@@ -33,6 +35,7 @@ class PublicTables(Struct, frozen=True):
 
     folder: str = ""  # of the tables of this installation; empty: those of the program alone
     newest: str = ""
+    draft: dict[str, Any] | None = None  # rows that are to replace those of the newest table, and are in no file yet
 
     @classmethod
     def of(cls, data_dir: Path | None, newest: str = "") -> PublicTables:
@@ -51,6 +54,8 @@ class PublicTables(Struct, frozen=True):
     def read(self, name: str = "") -> dict[str, Any]:
         """The prices of a table by name, by default of the newest; decimals are exact. UnreadableTable."""
         name = name or self.newest or self.names()[-1]
+        if self.draft is not None and name == self.names()[-1]:
+            return self.draft
         if not is_own_table(name):
             return _read_built_in(name)
         own = Path(self.folder) / f"{name}{SUFFIX}"
@@ -102,7 +107,7 @@ def _built_in() -> Traversable:
 
 @lru_cache(maxsize=4)  # a file does not change, and reading one takes 40 ms
 def _read_own(file: Path, changed: int) -> dict[str, Any]:
-    return _parsed(file.read_text(encoding="utf-8"))
+    return _parsed(read_regular(file).decode())
 
 
 @lru_cache(maxsize=4)

@@ -13,6 +13,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from gateway.config.regular_files import read_regular
+
 MAX_SECRET_BYTES = 65_536  # a file that is longer was not meant as a secret
 HIDDEN = "***"
 
@@ -80,8 +82,7 @@ class Secret:
 
     def _from_file(self) -> str:
         try:
-            with Path(self._place).open("rb") as file:
-                raw = file.read(MAX_SECRET_BYTES + 1)
+            raw = read_regular(Path(self._place), MAX_SECRET_BYTES + 1)
         except OSError as error:
             raise SecretError(f"{self._described()} cannot be read: {error.strerror}") from None
         if len(raw) > MAX_SECRET_BYTES:

@@ -23,6 +23,7 @@ from gateway.config.oidc_settings import GrantSettings as GrantSettings
 from gateway.config.oidc_settings import OidcSettings as OidcSettings
 from gateway.config.origins import Origins
 from gateway.config.price_settings import AmountSettings as AmountSettings
+from gateway.config.price_settings import MaxPriceSettings as MaxPriceSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
 from gateway.config.price_settings import TierSettings as TierSettings
@@ -153,7 +154,7 @@ class ModelPattern(ModelFields, frozen=True, kw_only=True):
 
     price: Rule | None = None
     markup: Factor = NANO  # of public prices, and of those of the provider's list
-    max_price: AmountSettings | None = None
+    max_price: MaxPriceSettings | None = None
     endpoints: tuple[Endpoint, ...] = ()  # empty: as the list, or else the name of a model says it
 
 

@@ -26,6 +26,7 @@ from msgspec import Struct, structs
 from gateway.config.origins import Key as Key
 from gateway.config.origins import Origins
 from gateway.config.public_tables import PublicTables
+from gateway.config.regular_files import read_regular
 from gateway.config.secret import HIDDEN, Secret
 from gateway.config.variables import VariableError, is_bounded_list, is_variable, takes_variable, typed, variable_text
 
@@ -105,8 +106,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def read_file(path: Path, *, most: int = -2) -> bytes:
     """The bytes of a configuration; SettingsError when they cannot be read, or are more than `most`."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(most + 1)  # all of them without a limit
+        raw = read_regular(path, most + 1)  # all of them without a limit
     except OSError as error:
         raise SettingsError([SettingsProblem(str(path), "", f"cannot be read: {error.strerror}")]) from None
     if 0 <= most < len(raw):

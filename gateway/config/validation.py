@@ -337,7 +337,7 @@ def _check_dates(prices: Sequence[PriceSettings], reader: TomlReader, key: Key, 
 def _check_currencies(settings: Settings, reader: TomlReader) -> None:
     """Balances have one currency, so prices have; a margin needs costs in the same."""
     seen: dict[str, str] = {}
-    for name, place, prices in _all_prices(settings):
+    for name, place, prices in all_prices(settings):
         for price in prices:
             if price.currency:
                 seen.setdefault(price.currency, name)
@@ -347,7 +347,7 @@ def _check_currencies(settings: Settings, reader: TomlReader) -> None:
                     break
 
 
-def _all_prices(settings: Settings) -> Iterator[tuple[str, Key, tuple[PriceSettings, ...]]]:
+def all_prices(settings: Settings) -> Iterator[tuple[str, Key, tuple[PriceSettings, ...]]]:
     """The prices and costs of each model, and the price of each pattern, with names and keys."""
     for name, model in settings.models.items():
         key: Key = ("models", name)

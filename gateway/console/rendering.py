@@ -8,6 +8,7 @@ from typing import Any
 
 from tornado.template import Loader
 
+from gateway.config.currency import currency_of
 from gateway.config.settings import Settings
 from gateway.console import elements
 from gateway.console.outcomes import outcome_tone
@@ -36,9 +37,3 @@ def render(template: str, settings: Settings, values: Mapping[str, Any]) -> byte
         "is_demo": settings.is_demo,
     }
     return TEMPLATES.load(template).generate(**names, **values)
-
-
-def currency_of(settings: Settings) -> str:
-    """The currency of the prices, such as USD; empty when they name none."""
-    named = {price.currency for model in settings.models.values() for price in model.price or ()} - {""}
-    return next(iter(named)) if len(named) == 1 else ""

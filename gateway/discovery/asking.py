@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gateway.config.settings import ProviderSettings
 from gateway.discovery.checked_lists import CheckedList, checked_list
-from gateway.discovery.stored_lists import StoredList
+from gateway.discovery.stored_lists import StoredList, prices_kept
 from gateway.errors import GatewayError
 from gateway.log import gateway_log
 from gateway.plugins.isolation import is_plugin_error
@@ -33,7 +33,7 @@ async def ask(
         before,
         now=now,
         max_change=settings.discover_max_change,
-        keep=settings.keeps_list,
+        keep=prices_kept(settings),
     )
     if not found.found.models:
         raise NoList("the list has no models")

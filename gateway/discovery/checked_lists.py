@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from itertools import islice
@@ -17,7 +17,7 @@ from typing import Any, Final, get_args
 from msgspec import Struct, structs
 
 from gateway.amounts import NANO, format_amount
-from gateway.config.price_settings import AmountSettings
+from gateway.config.price_settings import AmountSettings, free_half
 from gateway.config.settings import Endpoint
 from gateway.discovery.stored_lists import PastPrice, StoredList, StoredModel
 from gateway.plugins.model_list import ListedModel
@@ -86,7 +86,8 @@ def _checked(one: ListedModel) -> StoredModel:
     try:
         amounts = checked_amounts(one.price)
         _check_least(amounts)
-        _check_halves(amounts, model.endpoints)
+        if half := free_half(amounts, model.endpoints):
+            raise ValueError(half)
     except ValueError as error:
         return structs.replace(model, problem="price", detail=f"the list's price: {error}")
     if not any(amounts.values()):
@@ -139,15 +140,6 @@ def _check_least(amounts: Mapping[str, int]) -> None:
         if 0 < amounts.get(name, 0) < LEAST_PER_MILLION:
             least = format_amount(LEAST_PER_MILLION)
             raise ValueError(f"{name}: {format_amount(amounts[name])} is less than {least} per 1,000,000")
-
-
-def _check_halves(amounts: Mapping[str, int], endpoints: Sequence[str]) -> None:
-    """Half a price of a chat is an oversight: the other half would be free."""
-    if endpoints and "chat" not in endpoints:
-        return
-    halves = {name: amounts[name] for name in ("input", "output") if name in amounts}
-    if len(halves) == 2 and not halves["input"] and halves["output"]:
-        raise ValueError("input: 0, while output has a price")
 
 
 def _shown(value: object) -> str:

@@ -29,6 +29,7 @@ from gateway.config.settings import ProviderSettings, Settings
 from gateway.discovery.asking import NoList, ask
 from gateway.discovery.checked_lists import changed_prices, price_sides
 from gateway.discovery.discovered import NO_LISTS, Discovered, KnownLists, discovered, usable_versions
+from gateway.discovery.early_questions import changed_providers, early_id
 from gateway.discovery.list_reader import read_lists
 from gateway.discovery.stored_lists import (
     AFTER_FAILURE,
@@ -38,9 +39,12 @@ from gateway.discovery.stored_lists import (
     ListState,
     end_turn,
     forget_states,
+    is_same,
     list_id,
+    prices_kept,
     read_list,
     read_states,
+    take_early_turn,
     take_turn,
     write_list,
     write_state,
@@ -78,7 +82,10 @@ class ListWatch:
         lock: asyncio.Lock,
         tell: Tell,
     ) -> None:
-        """`lock` is held while a reload replaces the providers and the settings; `tell` gets changed prices."""
+        """`lock` is held while a reload replaces the providers and the settings.
+
+        `tell` gets changed prices before their list is stored; if it raises a GatewayError, the list is not stored.
+        """
         self._store = store
         self._metrics = metrics
         self._providers = providers
@@ -88,6 +95,7 @@ class ListWatch:
         self.current = Discovered(settings, settings)
         self._lists: KnownLists = NO_LISTS
         self._counted: set[str] = set()  # providers in the metrics
+        self._early: set[str] = set()  # providers to ask after a reload, before the next question is due
         self._asking: dict[str, asyncio.Task[None]] = {}  # by provider
         self._task: asyncio.Task[None] | None = None
         self._look_now = asyncio.Event()
@@ -108,6 +116,7 @@ class ListWatch:
 
     def take(self, found: Discovered) -> None:
         """These models are in use now."""
+        self._early |= changed_providers(self.current.file, found.file)
         self.current = found
         self._count(found)
         self._look_now.set()
@@ -158,9 +167,10 @@ class ListWatch:
             await self._look()
         except GatewayError:
             return False
-        wanted = {list_id(name, one) for name, one in self._file.providers.items() if one.discover}
-        states = [self._lists[name].state for name in wanted if name in self._lists]
-        return len(states) == len(wanted) and all(state.version or state.failed_at for state in states)
+        wanted = {list_id(name, one): one.keeps_list for name, one in self._file.providers.items() if one.discover}
+        known = [(self._lists[name], keep) for name, keep in wanted.items() if name in self._lists]
+        now = time.time()
+        return len(known) == len(wanted) and all(one.is_usable(now, keep) or one.state.failed_at for one, keep in known)
 
     async def _look(self) -> None:
         """Read what has changed in the store, and begin the questions that are due."""
@@ -178,8 +188,10 @@ class ListWatch:
             pause = _pause_after(state, provider)
             last = max(state.at, state.failed_at)
             # A moment in the future is of a clock that is ahead: the turn in the store decides.
-            if name not in self._asking and not 0 <= now - last < pause - LOOK_EVERY:
-                task = asyncio.get_running_loop().create_task(self._ask_in_turn(settings, name))
+            is_early = name in self._early
+            if name not in self._asking and (is_early or not 0 <= now - last < pause - LOOK_EVERY):
+                self._early.discard(name)
+                task = asyncio.get_running_loop().create_task(self._ask_in_turn(settings, name, is_early=is_early))
                 self._asking[name] = task
                 task.add_done_callback(lambda _, name=name: self._asking.pop(name, None))  # type: ignore[misc]
 
@@ -206,18 +218,21 @@ class ListWatch:
 
     # Asking ----------------------------------------------------------------------------------------------------------
 
-    async def _ask_in_turn(self, settings: Settings, name: str) -> None:
+    async def _ask_in_turn(self, settings: Settings, name: str, *, is_early: bool = False) -> None:
         provider = settings.providers[name]
-        own = list_id(name, provider)
+        own, stage = list_id(name, provider), "is not asked for"
         try:
-            if not await take_turn(self._store, own):
+            early = is_early and await take_early_turn(self._store, own, early_id(settings, name))
+            if not early and not await take_turn(self._store, own):
                 return
+            stage = "is not stored"
             state = await self._ask(settings, name, own)
+            stage = "is stored; the next question may come early"
             await end_turn(self._store, own, _pause_after(state, provider) - LOOK_EVERY if state is not None else 1.0)
             self._look_now.set()
             await forget_states(self._store, await read_states(self._store), time.time())
         except GatewayError as error:
-            gateway_log.warning("the list of models of %s is not stored: %s", name, error)
+            gateway_log.warning("the list of models of %s %s: %s", name, stage, error)
         except Exception as error:
             # The edge of a background task: the next question may end otherwise.
             gateway_log.error("the list of models of %s could not be read", name, exc_info=error)
@@ -227,7 +242,7 @@ class ListWatch:
         provider, now = settings.providers[name], time.time()
         instances = self._providers().get(name) or {}
         state = (await read_states(self._store)).get(own, NEVER_ASKED)
-        before = await read_list(self._store, own) if state.version else None
+        before = await read_list(self._store, own)
         instance = next(iter(instances.values()), None)
         try:
             checked = await ask(name, instance, provider, before or NO_LIST, now=now)
@@ -239,13 +254,20 @@ class ListWatch:
             await write_state(self._store, own, failed)
             return failed
         self._metrics.inc(QUESTIONS, (name, "ok"))
-        version = state.version if checked.found == before else secrets.token_hex(8)
-        fresh = ListState(version=version, at=now, listed=len(checked.found.models), left_out=checked.left_out)
-        await write_list(self._store, own, checked.found, fresh, keep=provider.keeps_list)
-        if changed := changed_prices(before or NO_LIST, checked.found):
+        fresh = ListState(
+            version=state.version if is_same(checked.found, before, state.version) else secrets.token_hex(8),
+            at=now,
+            listed=len(checked.found.models),
+            left_out=checked.left_out,
+        )
+        changed = changed_prices(before or NO_LIST, checked.found)
+        if changed:
+            # Before the list: if the store fails in between, the next question finds the change and tells it again.
+            await self._tell(name, len(changed), *price_sides(changed, before or NO_LIST, checked.found))
+        await write_list(self._store, own, checked.found, fresh, keep=prices_kept(provider))
+        if changed:
             named = ", ".join(changed[:NAMED])
             gateway_log.info("prices in the list of %s changed: %d, such as %s", name, len(changed), named)
-            await self._tell(name, len(changed), *price_sides(changed, before or NO_LIST, checked.found))
         return fresh
 
     async def _is_of(self, name: str, own: str, instance: object) -> bool:

@@ -7,10 +7,11 @@ it. A list belongs to a provider with its options, so that another address never
 
 from __future__ import annotations
 
+import asyncio
 from hashlib import sha256
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct, structs
 
 from gateway.config.settings import Endpoint, ProviderSettings
 from gateway.store import Store
@@ -22,7 +23,10 @@ ASKING = 90_000  # ms that a question may take before another worker asks
 AFTER_FAILURE = 60.0  # seconds to the next question, or the usual ones if these are less
 WITHOUT_LIST = 15.0  # the same while there is no good list yet
 SPARE = 3600  # seconds for which the store keeps a list that is used no more
-FORGOTTEN = 30 * 86_400.0  # seconds without a question after which a state is removed
+PRICES_KEPT = 90 * 86_400.0  # seconds for which the prices of a list bound those of the next one, at least
+FORGOTTEN = PRICES_KEPT  # seconds without a question after which a state is removed
+MOST_LISTS = 100  # lists in the store, beyond those for which somebody asks
+UNASKED = 8 * 86_400.0  # seconds without a question that say that nobody asks: more than the longest `discover_every`
 LENGTH = 12  # characters of the hash of a provider's options
 
 
@@ -54,6 +58,7 @@ class StoredList(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     models: tuple[StoredModel, ...] = ()
     gone: tuple[StoredModel, ...] = ()  # models that have left, so that a price cannot jump while they are away
+    version: str = ""  # that of the state which was written after it
 
 
 class ListState(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -67,8 +72,17 @@ class ListState(Struct, frozen=True, kw_only=True, omit_defaults=True):
     left_out: dict[str, int] = {}  # entries that are no models, by reason
 
 
+class _Pieces(Struct, kw_only=True, omit_defaults=True):
+    """A list whose models are decoded later, each by itself."""
+
+    models: list[Raw] = []
+    gone: list[Raw] = []
+    version: str = ""
+
+
 _states = msgspec.json.Decoder(ListState)
-_lists = msgspec.json.Decoder(StoredList)
+_pieces = msgspec.json.Decoder(_Pieces)
+_models = msgspec.json.Decoder(StoredModel)
 NO_LIST = StoredList()
 NEVER_ASKED = ListState()
 
@@ -95,14 +109,31 @@ async def read_list(store: Store, name: str) -> StoredList | None:
     """A list; None if the store has none, or one of another release. GatewayError."""
     text = await store.link(LIST + name).call("GET", LIST + name)
     try:
-        return _lists.decode(text) if text is not None else None
+        return await asyncio.to_thread(decoded, text) if text is not None else None
     except msgspec.MsgspecError:
         return None
 
 
+def decoded(text: bytes) -> StoredList:
+    """A list of some megabytes, model by model: in one call, msgspec would hold up the event loop from a thread too."""
+    found = _pieces.decode(text)
+    models, gone = (tuple([_models.decode(one) for one in some]) for some in (found.models, found.gone))
+    return StoredList(models=models, gone=gone, version=found.version)
+
+
+def is_same(found: StoredList, before: StoredList | None, version: str) -> bool:
+    """Whether the list before has these models under this version; the store may have failed before it was named."""
+    return before is not None and before.version == version and structs.replace(found, version=version) == before
+
+
+def prices_kept(provider: ProviderSettings) -> float:
+    """Seconds for which the prices of a list, and of a model that has left it, bound what the list says next."""
+    return max(provider.keeps_list, PRICES_KEPT)
+
+
 async def write_list(store: Store, name: str, found: StoredList, state: ListState, *, keep: float) -> None:
-    """Write a list, then the state that names it. GatewayError."""
-    raw = msgspec.json.encode(found)
+    """Write a list for `keep` seconds, then the state that names it. GatewayError."""
+    raw = msgspec.json.encode(structs.replace(found, version=state.version))
     await store.link(LIST + name).call("SET", LIST + name, raw, "EX", int(keep) + SPARE)
     await write_state(store, name, state)
 
@@ -113,8 +144,13 @@ async def write_state(store: Store, name: str, state: ListState) -> None:
 
 
 async def forget_states(store: Store, states: dict[str, ListState], now: float) -> None:
-    """Remove the states of lists that nobody has asked for in a long time. GatewayError."""
-    old = [name for name, state in states.items() if max(state.at, state.failed_at) < now - FORGOTTEN]
+    """Remove lists that nobody has asked for in a long time, and the oldest if there are many. GatewayError."""
+    asked = {name: max(state.at, state.failed_at) for name, state in states.items()}
+    newest = sorted(asked, key=asked.__getitem__, reverse=True)
+    old = [name for name in newest if asked[name] < now - FORGOTTEN]
+    old += [name for name in newest[MOST_LISTS:] if now - FORGOTTEN <= asked[name] < now - UNASKED]
+    for name in old:
+        await store.link(LIST + name).call("DEL", LIST + name)
     if old:
         await store.link(STATES).call("HDEL", STATES, *old)
 
@@ -123,6 +159,14 @@ async def take_turn(store: Store, name: str) -> bool:
     """Whether the caller is to ask now; the others wait. GatewayError."""
     key = TURN + name
     return await store.link(key).call("SET", key, "1", "NX", "PX", ASKING) is not None
+
+
+async def take_early_turn(store: Store, name: str, early: str) -> bool:
+    """Whether the caller is to ask although the next question is not due; `early` names its cause. GatewayError."""
+    if not await take_turn(store, early):
+        return False
+    await end_turn(store, name, ASKING / 1000)
+    return True
 
 
 async def end_turn(store: Store, name: str, seconds: float) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from msgspec import Struct
 
+from gateway.config.regular_files import read_regular
 from gateway.config.tls_files import TlsFiles
 
 if TYPE_CHECKING:
@@ -169,8 +170,7 @@ def new_own_client() -> tuple[bytes, bytes]:
 
 def _read(key: str, path: Path, most: int) -> bytes:
     try:
-        with path.open("rb") as file:
-            raw = file.read(most + 1)
+        raw = read_regular(path, most + 1)
     except OSError as error:
         raise TlsProblem(key, f"{path} cannot be read: {error.strerror}") from None
     if len(raw) > most:

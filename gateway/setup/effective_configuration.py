@@ -16,7 +16,7 @@ from msgspec import Struct
 from gateway.amounts import NANO, format_amount
 from gateway.billing.price_form import price_form
 from gateway.config.model_patterns import PriceRule
-from gateway.config.price_settings import AmountSettings, PriceSettings
+from gateway.config.price_settings import MaxPriceSettings, PriceSettings
 from gateway.config.secret import HIDDEN, Secret
 from gateway.config.settings import SECTIONS, ModelPattern, ModelSettings, Settings
 from gateway.config.toml_reader import fields_of
@@ -88,8 +88,8 @@ def _value(value: Any, name: str) -> Any:
     match value:
         case PriceSettings():
             return price_form(value)
-        case AmountSettings():
-            return {key: format_amount(amount) for key, amount in value.amounts().items()}
+        case MaxPriceSettings():
+            return {key: format_amount(amount) for key, amount in value.bounds().items()}
         case PriceRule():
             return list(value.sources) or [price_form(price) for price in value.tables]
         case Secret():

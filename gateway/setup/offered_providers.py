@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from gateway.admin.model_names import models_by_name
+from gateway.config.currency import PUBLIC_CURRENCY, currency_of
 from gateway.config.loopback import is_loopback
 from gateway.config.settings import ProviderSettings, Settings
 from gateway.setup.found_providers import FoundProvider
 from gateway.setup.known_providers import SERVERS, Model
 
-PUBLIC_CURRENCY = "USD"
 EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - an operator may write it for this machine
 _PORTS = {server.name: server.port for server in SERVERS}
 
@@ -33,7 +33,7 @@ def offers(found: Iterable[FoundProvider], settings: Settings | None = None) -> 
     """What to add to a configuration, or to an empty one: the providers that it does not have."""
     settings = settings or Settings()
     providers, models = set(settings.providers), set(models_by_name(settings))
-    currency = _currency(settings)
+    currency = currency_of(settings) or PUBLIC_CURRENCY
     offered = []
     for one in found:
         if not _is_configured(one, settings.providers.values()):
@@ -68,12 +68,6 @@ def _names(one: FoundProvider) -> Iterator[str]:
         yield f"{one.name}-{one.port}"
     for number in count(2):
         yield f"{one.name}-{number}"
-
-
-def _currency(settings: Settings) -> str:
-    """The currency of the configuration's prices; a configuration has at most one."""
-    prices = (price for model in settings.models.values() for price in model.price or ())
-    return next((price.currency for price in prices if price.currency), PUBLIC_CURRENCY)
 
 
 def _is_configured(one: FoundProvider, providers: Iterable[ProviderSettings]) -> bool:

@@ -20,6 +20,7 @@ import msgspec
 
 from gateway.config.secret import Secret, secret_hook
 from gateway.http_client.timeouts import Timeouts
+from gateway.plugins.model_list import ModelList
 from gateway.plugins.provider import Provider, Target, capabilities_of
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatCompletion
@@ -27,6 +28,7 @@ from gateway.testing import (
     chat_cases,
     embeddings_cases,
     images_cases,
+    model_list_cases,
     speech_cases,
     standard_cases,
     transcription_cases,
@@ -36,12 +38,14 @@ from gateway.testing.event_loop import STOPS_WITHIN, ends, run
 from gateway.testing.fake_upstream import FakeUpstream
 from gateway.testing.subject import Case, CheckReport, NotConcerned, Subject, VendorRefusal
 
+MODEL_LIST = "model list"  # no capability of models
 CASES: Mapping[str, tuple[Case, ...]] = {
     "chat": (*chat_cases.CASES, *standard_cases.CASES),
     "embeddings": embeddings_cases.CASES,
     "images": images_cases.CASES,
     "speech": speech_cases.CASES,
     "transcription": transcription_cases.CASES,
+    MODEL_LIST: model_list_cases.CASES,
 }
 CASE_WITHIN = 30.0  # seconds that a case may take, with the start and the end of its provider
 UPSTREAM_CASES: Mapping[str, tuple[Case, ...]] = {
@@ -50,6 +54,7 @@ UPSTREAM_CASES: Mapping[str, tuple[Case, ...]] = {
     "images": images_cases.UPSTREAM_CASES,
     "speech": speech_cases.UPSTREAM_CASES,
     "transcription": transcription_cases.UPSTREAM_CASES,
+    MODEL_LIST: model_list_cases.UPSTREAM_CASES,
 }
 
 
@@ -105,10 +110,15 @@ async def _check(
     async with upstream or nullcontext():
         converted = _options(provider, options, upstream.url if upstream else "")
         for cases in (CASES, UPSTREAM_CASES) if upstream else (CASES,):
-            for case in (case for capability in capabilities_of(provider) for case in cases.get(capability, ())):
+            for case in (case for part in _parts(provider) for case in cases.get(part, ())):
                 subject = Subject(provider, converted, target, upstream=upstream, refusal=refusal)
                 await _run_case(case, subject, report)
     return report
+
+
+def _parts(provider: type[Provider]) -> list[str]:
+    """What the class does that has cases: its capabilities, and its list of models."""
+    return [*capabilities_of(provider), *([MODEL_LIST] if issubclass(provider, ModelList) else [])]
 
 
 async def _run_case(case: Callable[[Subject], Awaitable[None]], subject: Subject, report: CheckReport) -> None:

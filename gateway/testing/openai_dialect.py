@@ -163,10 +163,18 @@ AUDIO: Mapping[str, bytes] = {
     "flac": b"fLaC" + bytes(28_000),
 }
 
+
+def openai_models(_: Seen) -> Reply:
+    """A list of two models."""
+    head = {"object": "model", "created": 1700000000, "owned_by": "fake"}
+    return Reply.json({"object": "list", "data": [{"id": "gpt-fake", **head}, {"id": "fake-embedding", **head}]})
+
+
 ENDPOINTS: Mapping[str, Callable[[Seen], Reply]] = {
     "/chat/completions": openai_chat,
     "/embeddings": openai_embeddings,
     "/images/generations": openai_images,
     "/audio/speech": openai_speech,
     "/audio/transcriptions": openai_transcription,
+    "/models": openai_models,
 }

@@ -11,6 +11,7 @@ from msgspec import UNSET
 from gateway.config.secret import Secret
 from gateway.errors import GatewayError, RequestTooLarge, UpstreamError
 from gateway.http_client.upstream import Upstream
+from gateway.plugins.model_list import ModelList
 from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Target, Transcription
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import FINISH_REASONS, ChatChunk, CompletionUsage
@@ -58,6 +59,7 @@ class Subject:
         self.images = cast(Images, self.provider)
         self.speech = cast(Speech, self.provider)
         self.transcription = cast(Transcription, self.provider)
+        self.model_list = cast(ModelList, self.provider)
 
     def fresh(self) -> Subject:
         """Another instance with the same options, which knows nothing of this one's calls."""

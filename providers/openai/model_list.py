@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from gateway import ListedModel, ListLimits, ModelList, openrouter_price
 from gateway.errors import UpstreamInvalidResponse
@@ -33,10 +33,11 @@ class WireModel(Struct):
 class WireList(Struct):
     """The answer as it comes."""
 
-    data: list[WireModel]
+    data: list[Raw]
 
 
 _decoder = msgspec.json.Decoder(WireList)
+_models = msgspec.json.Decoder(WireModel)
 #: Endpoints by what a model answers with, in OpenRouter's words.
 _BY_OUTPUT: Final = {"text": "chat", "embeddings": "embeddings", "speech": "speech", "transcription": "transcription"}
 
@@ -57,12 +58,11 @@ class OpenAIModelList(OpenAIServer, ModelList):
 
 
 def read_models(body: bytes, most: int) -> list[ListedModel]:
-    """The first `most` models in a JSON body."""
+    """The first `most` models in a JSON body, one by one: one call of msgspec would hold up calls, in a thread too."""
     try:
-        rows = _decoder.decode(body).data
+        return [_listed(_models.decode(row)) for row in _decoder.decode(body).data[:most]]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise UpstreamInvalidResponse(detail="the list of models is no list in OpenAI's form") from None
-    return [_listed(row) for row in rows[:most]]
 
 
 def _listed(row: WireModel) -> ListedModel:

@@ -68,3 +68,16 @@ def test_check_names_a_plugin_that_cannot_list_models(listed: Terminal) -> None:
     assert result.exit_code == 1
     assert "providers.fake.discover: the plugin fake cannot list models" in result.stderr
     assert "models: 2, providers: 2" in result.stderr
+
+
+def test_an_update_of_public_prices_names_the_models_of_lists(listed: Terminal, tmp_path: Path) -> None:
+    text = listed.config.read_text().replace('price = "upstream"', 'price = ["public", "upstream"]')
+    listed.config.write_text(text)
+    (tmp_path / "new.toml").write_text('"acme/large" = { input = 9, output = 9 }\n')
+    words = ("prices", "update", "--from", str(tmp_path / "new.toml"), "--dry-run")
+    assert listed.json(*words)["pattern_models"] == [{"model": "router/acme/large", "change": "changed"}]
+    assert "router/acme/large, of a pattern: changed" in listed.run(*words).stderr
+    listed.config.write_text(text.replace("unix://", "unix:///nowhere"))
+    away = listed.run(*words)
+    assert (away.exit_code, "of a pattern" in away.stderr) == (0, False)
+    assert "the models that providers list are not among those below" in away.stderr

@@ -9,10 +9,15 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.prices import NAMED
 from gateway.config.loader import load
+from gateway.discovery.discovered import NO_LISTS
+from gateway.setup.pattern_changes import PatternChange, pattern_changes
 from gateway.setup.price_files import read_price_file
-from gateway.setup.price_tables import write_table
+from gateway.setup.price_tables import rows_of, write_table
 from tests.cli.conftest import Terminal
+from tests.discovery.lists import settings_of
+from tests.discovery.shared_lists import MODELS, known_lists
 
 CONFIG = """
 [store]
@@ -73,6 +78,34 @@ def test_a_file_renews_its_vendors_and_the_table_has_the_name_of_the_day(prices:
     assert price_of(prices, "pinned") == 1_250_000_000  # the month it names
     assert "anthropic/claude-opus-4-1" in load(prices.config).tables.read()  # of another vendor
     assert "openai/gpt-4o" not in load(prices.config).tables.read()
+
+
+def test_models_of_patterns_whose_price_changes_are_named_within_bounds(prices: Terminal, tmp_path: Path) -> None:
+    pattern = '[models."openai/*"]\nprovider = "openai"\nprice = "public"\n'
+    prices.config.write_text(prices.config.read_text() + pattern)
+    file = write(tmp_path, own(**{"openai/gpt-new": "{ input = 1, output = 2 }"}))
+    result = prices.run("prices", "update", "--from", file, "--dry-run", "--allow-large", "--json")
+    changes = {one["model"]: one["change"] for one in json.loads(result.stdout)["pattern_models"]}
+    assert changes["openai/gpt-5-mini"] == "changed"
+    assert changes["openai/gpt-new"] == "added"
+    assert set(changes.values()) == {"changed", "added", "removed"}
+    shown = prices.run("prices", "update", "--from", file, "--dry-run", "--allow-large").stderr
+    lines = [line for line in shown.splitlines() if "of a pattern: " in line]
+    assert len(lines) == NAMED < len(changes)
+    assert f"and {len(changes) - NAMED} more models of patterns" in shown
+
+
+def test_models_of_lists_whose_price_changes_are_named(tmp_path: Path) -> None:
+    rule = 'price = ["public", "upstream"]'
+    text = MODELS.replace('price = "upstream"', rule)
+    settings = settings_of(text, tmp_path)
+    rows = {**rows_of(settings.tables), "acme/large": [{"input": 9, "output": 9}]}
+    assert pattern_changes(settings, rows, NO_LISTS) == []
+    changed = pattern_changes(settings, rows, known_lists(settings))
+    assert changed == [PatternChange(model="router/acme/large", change="changed")]
+    rows["acme/unpriced"] = rows["acme/large"]
+    added = pattern_changes(settings, rows, known_lists(settings))
+    assert PatternChange(model="router/acme/unpriced", change="added") in added
 
 
 def test_a_second_file_of_the_day_gets_a_number_and_a_table_is_never_changed(prices: Terminal, tmp_path: Path) -> None:

@@ -116,6 +116,15 @@ def test_each_problem_names_the_file_of_its_key(folder: Folder) -> None:
     ]
 
 
+@pytest.mark.parametrize("key", ['"incl\\u0075de"', '"\\U00000069nclude"', "'include'", '"include"'])
+def test_the_key_may_be_quoted_and_have_escapes(folder: Folder, key: str) -> None:
+    folder.write("gateway.toml", f'{key} = ["conf.d/*.toml"]\n')
+    folder.write("conf.d/10.toml", FAKE + MODEL.format("a"))
+    assert list(folder.settings().models) == ["a"]
+    folder.write("conf.d/20.toml", f"{key} = []\n")
+    assert any("an included file includes none" in fault for fault in folder.faults())
+
+
 def test_files_that_cannot_be_read_are_named(folder: Folder) -> None:
     folder.write("gateway.toml", 'include = ["away.toml"]\n')
     assert folder.faults() == ["away.toml: cannot be read: No such file or directory"]

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from gateway.admin.configuration_changes import changes
 from gateway.amounts import NANO
 from gateway.config.loader import parse
 from gateway.config.pattern_models import Candidate, FoundModel, found_models
-from gateway.config.price_settings import PriceSettings
+from gateway.config.price_settings import AmountSettings, PriceSettings, TierSettings
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError
+from gateway.setup.effective_configuration import effective_models
 
 PROVIDERS = """
 [providers.openai]
@@ -190,6 +192,78 @@ def test_prices_of_lists_and_tables_have_the_markup_and_prices_of_the_pattern_do
     assert price('price = "upstream"', listed("x")) == NANO + 1
     assert price('price = "public"', Candidate(name="openai/gpt-5-mini")) == 250_000_001
     assert price("price = { input = 1, output = 1 }", listed("x")) == NANO
+
+
+def bounded(maximum: str, **price: Any) -> FoundModel:
+    """A model of the list with a price, under a pattern with these bounds."""
+    amounts: dict[str, Any] = {"input": NANO, "output": NANO, "currency": "USD", **price}
+    rule = f'price = "upstream"\nmax_price = {{ {maximum} }}\n'
+    candidate = Candidate(name="x", price=PriceSettings(**amounts))
+    return only(f'[models."router/*"]\nprovider = "router"\n{rule}', candidate)
+
+
+@pytest.mark.parametrize("unit", AmountSettings.__struct_fields__)
+def test_the_highest_price_bounds_every_unit(unit: str) -> None:
+    others = "".join(f"{name} = 5, " for name in ("input", "output") if name != unit)
+    assert bounded(f"{others}{unit} = 9", **{unit: 9 * NANO}).state == "served"
+    dearer = bounded(f"{others}{unit} = 8.99", **{unit: 9 * NANO})
+    assert (dearer.state, dearer.detail) == ("too_expensive", f"{unit} = 9, above max_price of 8.99")
+    unnamed = bounded(others.rstrip(", "), **{unit: 9 * NANO})
+    assert unnamed.state == "too_expensive"
+    assert unnamed.detail.startswith(f"{unit} = 9, ")
+
+
+@pytest.mark.parametrize(
+    ("maximum", "price", "detail"),
+    [
+        (
+            "input = 5, output = 5",
+            {"per_image": {"*": {"*": NANO // 10}}},
+            "per_image = 0.1, and max_price has no bound for it",
+        ),
+        (
+            "input = 5, output = 5, per_image = 0.1",
+            {"per_image": {"1024x1024": {"low": NANO // 10}, "*": {"*": 0, "high": NANO // 5}}},
+            "per_image = 0.2, above max_price of 0.1",
+        ),
+        ("input = 5, output = 5, reasoning = 0.5", {}, "reasoning = 1, above max_price of 0.5"),
+        ("input = 5, output = 5", {"cache_write": 6 * NANO}, "cache_write = 6, above max_price of 5 for input"),
+        (
+            "input = 5, output = 5",
+            {"tiers": (TierSettings(above_input_tokens=10, output=6 * NANO),)},
+            "output = 6, above max_price of 5",
+        ),
+        (
+            "input = 5, output = 5",
+            {"output": 3 * NANO, "service_tier_multiplier": {"flex": Decimal("0.5"), "priority": Decimal(2)}},
+            "output = 6, above max_price of 5",
+        ),
+    ],
+)
+def test_a_price_above_its_bound_is_named(maximum: str, price: dict[str, Any], detail: str) -> None:
+    one = bounded(maximum, **price)
+    assert (one.state, one.detail) == ("too_expensive", detail)
+
+
+@pytest.mark.parametrize(
+    ("maximum", "price"),
+    [
+        ("input = 5, output = 5, per_image = 0.2", {"per_image": {"*": {"*": NANO // 5}}}),
+        ("input = 5, output = 5", {"per_request": 0, "audio_input": 5 * NANO}),
+        ("input = 5, output = 5", {"service_tier_multiplier": {"flex": Decimal("0.5")}}),
+        ("input = 1, output = 1, minimum = 1", {"minimum": NANO, "service_tier_multiplier": {"*": Decimal(1)}}),
+    ],
+)
+def test_a_price_within_its_bounds_is_served(maximum: str, price: dict[str, Any]) -> None:
+    assert bounded(maximum, **price).state == "served"
+
+
+def test_the_bound_of_an_image_is_shown_and_in_the_audit_trail() -> None:
+    pattern = '[models."router/*"]\nprovider = "router"\nprice = "upstream"\nmax_price = { per_image = 0.2 }\n'
+    settings = settings_of(pattern)
+    assert "per_image" in effective_models(settings, ["router/*"])
+    _, new = changes(settings_of(""), settings)
+    assert new["prices"]["router/*"]["max_price"] == {"per_image": "0.2"}
 
 
 def test_prices_in_dollars_are_not_used_beside_prices_in_another_currency() -> None:

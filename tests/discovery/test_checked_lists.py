@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gateway.amounts import NANO
-from gateway.discovery.checked_lists import EARLIER, MOST_GONE, CheckedList, checked_list
+from gateway.config.price_settings import free_half
+from gateway.discovery.checked_lists import EARLIER, MOST_GONE, CheckedList, checked_amounts, checked_list
 from gateway.discovery.stored_lists import NO_LIST, StoredList, StoredModel
 from gateway.plugins.model_list import ListedModel, openrouter_price
 
@@ -56,6 +57,25 @@ def test_a_price_that_is_none_is_named_and_never_used(price: Any, reason: str) -
     assert model.problem == "price"
     assert reason in model.detail
     assert model.amounts is None
+
+
+@pytest.mark.parametrize(
+    ("price", "endpoints", "problem"),
+    [
+        ({"input": 1, "output": 0}, ("chat",), "price"),
+        ({"input": 1}, ("chat",), "price"),
+        ({"output": 1}, ("chat", "embeddings"), "price"),
+        ({"input": 1, "output": 0}, (), ""),  # an embedding, perhaps: the pattern or the name decides
+        ({"output": 1}, (), ""),
+        ({"input": 1, "output": 0}, ("embeddings",), ""),
+        ({"input": 0, "output": 1}, ("speech",), ""),
+    ],
+)
+def test_a_price_that_is_free_by_half_is_none_where_it_may_be_one_of_a_chat(
+    price: Any, endpoints: tuple[str, ...], problem: str
+) -> None:
+    assert one(price, endpoints=endpoints).problem == problem
+    assert free_half(checked_amounts(price), ("chat",))  # both places have this one rule
 
 
 @pytest.mark.parametrize("price", [{"input": 0, "output": "0"}, {"input": "0.0", "output": 0}, {}])

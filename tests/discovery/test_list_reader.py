@@ -13,7 +13,9 @@ from gateway.discovery.discovered import Discovered
 from gateway.discovery.list_reader import ListFollower, read_discovered
 from gateway.discovery.stored_lists import (
     FORGOTTEN,
+    MOST_LISTS,
     STATES,
+    UNASKED,
     ListState,
     forget_states,
     list_id,
@@ -86,6 +88,22 @@ async def test_lists_expire_in_the_store_and_old_states_are_removed(store: Store
     for name, known in known_lists(settings).items():
         await write_list(store, name, known.found, known.state, keep=60.0)
         assert 0 < await store.client.ttl(f"discovery:list:{name}") <= 60 + 3600
+        await write_list(store, "old:1", known.found, known.state, keep=60.0)
     await write_state(store, "old:1", ListState(version="1", at=time.time() - FORGOTTEN - 60))
     await forget_states(store, await read_states(store), time.time())
     assert list(await read_states(store)) == [own_id(settings)]
+    assert not await store.client.exists("discovery:list:old:1")
+
+
+async def test_many_lists_are_kept_only_while_somebody_asks_for_them(store: Store) -> None:
+    now = time.time()
+    for number in range(MOST_LISTS + 2):
+        await write_state(store, f"new:{number}", ListState(version="1", at=now))
+    await write_state(store, "failing:1", ListState(version="1", at=now - UNASKED - 60, failed_at=now))
+    await forget_states(store, await read_states(store), now)
+    assert len(await read_states(store)) == MOST_LISTS + 3
+    for number in range(3):
+        await write_state(store, f"new:{number}", ListState(version="1", at=now - UNASKED - 60 - number))
+    await forget_states(store, await read_states(store), now)
+    assert len(await read_states(store)) == MOST_LISTS
+    assert "new:0" not in await read_states(store)

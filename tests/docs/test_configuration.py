@@ -86,7 +86,7 @@ def test_every_setting_is_documented_with_its_default(heading: str) -> None:
 def test_every_section_is_documented() -> None:
     # Anything that holds settings is in the table above, so that no new section goes without a page.
     kinds = {kind for name, kind in vars(tree).items() if name.endswith("Settings") and isinstance(kind, type)}
-    assert kinds == {*SECTIONS.values(), tree.Settings, tree.TierSettings, tree.AmountSettings}
+    assert kinds == {*SECTIONS.values(), tree.Settings, tree.TierSettings, tree.AmountSettings, tree.MaxPriceSettings}
 
 
 @pytest.mark.parametrize("heading", [heading for heading in SECTIONS if heading not in INLINE])

@@ -8,19 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import structs
 
 from gateway.cli.configuration import configured
 from gateway.cli.output import note, print_json, print_rows, print_table
 from gateway.cli.root import Failure
+from gateway.cli.session import run
+from gateway.errors import GatewayError
+from gateway.store.fault import StoreSetupError
 
 if TYPE_CHECKING:
+    from gateway.cli.store_session import StoreSession
     from gateway.config.settings import Settings
+    from gateway.discovery.discovered import KnownLists
+    from gateway.setup.pattern_changes import PatternChange
     from gateway.setup.price_files import PriceFile
     from gateway.setup.price_tables import PriceChange, Rows
 
 COLUMNS = ("name", "change", "old", "new", "models", "large")
 TABLE_COLUMNS = ("table", "source", "prices", "newest")
-NAMED = 20  # bad rows, and large changes, that are named; the JSON document has all
+NAMED = 20  # bad rows, large changes and models of patterns that are named; the JSON document has all
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what changes.")
@@ -143,11 +150,12 @@ def _apply(
     from gateway.setup.price_tables import changes, missing, write_table
 
     differing = changes(before, after, _used(settings))
+    of_patterns = _of_patterns(settings, after) if differing else []
     refusals = [*refusals, *missing(differing), *([] if allow_large else _large(differing))]
-    document = _document(differing, found, refusals)
+    document = {**_document(differing, found, refusals), "pattern_models": list(map(structs.asdict, of_patterns))}
     if not as_json:
         print_table(COLUMNS, map(_row, differing))
-    for line in (*_notes(found), *refusals):
+    for line in (*_notes(found), *_pattern_lines(of_patterns), *refusals):
         note(line)
     written = ""
     if differing and not refusals and not dry_run:
@@ -171,6 +179,33 @@ def _used(settings: Settings) -> dict[str, list[str]]:
     from gateway.setup.price_tables import used_prices
 
     return used_prices(read_document(Path(settings.file))) if settings.file else {}
+
+
+def _of_patterns(settings: Settings, after: Rows) -> list[PatternChange]:
+    """What changes of the models of patterns; without the store, of those patterns that need no list of a provider."""
+    from gateway.discovery.discovered import NO_LISTS
+    from gateway.setup.pattern_changes import pattern_changes
+
+    lists: KnownLists = NO_LISTS
+    if settings.discovers and (settings.store.url or settings.data_dir.is_dir()):
+        try:
+            lists = run(settings, _read_lists)
+        except (GatewayError, StoreSetupError, OSError, ValueError) as error:
+            note(f"the models that providers list are not among those below: {error}")
+    return pattern_changes(settings, after, lists)
+
+
+async def _read_lists(session: StoreSession) -> KnownLists:
+    from gateway.discovery.list_reader import read_lists
+
+    return await read_lists(session.store, session.settings, {})
+
+
+def _pattern_lines(found: Sequence[PatternChange]) -> list[str]:
+    lines = [f"{one.model}, of a pattern: {one.change}" for one in found[:NAMED]]
+    if len(found) > NAMED:
+        lines.append(f"and {len(found) - NAMED:,} more models of patterns")
+    return lines
 
 
 def _bad(found: PriceFile) -> list[str]:
