@@ -72,7 +72,7 @@ def recorded(place: Path, version: str, commit: str, note: str) -> Path:
             asyncio.run(gateway.kill_all())
     (kept / MODELS).write_text(work.models)
     (kept / FACTS).write_bytes(msgspec.json.encode(facts))
-    shutil.copytree(gateway.data_dir, kept / DATA, ignore=shutil.ignore_patterns("*.sock", "*.lock", "*.pid"))
+    shutil.copytree(gateway.data_dir, kept / DATA, ignore=shutil.ignore_patterns("*.sock"))
     committed = int(_git("log", "-1", "--format=%ct", full))
     return write(Release(version, full, committed, round(clock.now().timestamp()), note), kept)
 

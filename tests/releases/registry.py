@@ -15,11 +15,16 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from gateway.ledger.inflight_checkpoint import BOOT
+
 ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).parent / "recorded"
 #: The entry of what CHANGELOG.md has under `[Unreleased]`; a release renames it to its version.
 UNRELEASED = "unreleased"
 DATA, MODELS, ARCHIVE, FACTS = "data", "models.toml", "lines.jsonl", "facts.json"
+
+#: What a process leaves behind that is of no use to another machine.
+LEFT_OUT = (".pid", ".sock", "socket", "server.log")
 
 
 class Release(Struct, frozen=True):
@@ -85,6 +90,7 @@ class Facts(Struct, frozen=True):
     once: str  # the body of the kept answer of the key "plain"
     refused: str  # the request whose settlement the store refused
     streams: int  # that ran when the gateway was killed
+    boot: str  # of the machine: the amounts of running calls count within one boot
     people: People | None = None
     hidden: str = ""  # an alert that the operator does not want to see
     discovered: list[str] = []  # models that a provider listed
@@ -98,10 +104,13 @@ def releases() -> list[Release]:
 
 
 def unpacked(release: Release, folder: Path) -> Facts:
-    """Extract what was recorded to a folder."""
+    """Extract what was recorded to a folder, as if it had been written since this machine has started."""
     with tarfile.open(release.folder / "data.tar.xz") as tar:
         tar.extractall(folder, filter="data")
-    return msgspec.json.decode((folder / FACTS).read_bytes(), type=Facts)
+    facts = msgspec.json.decode((folder / FACTS).read_bytes(), type=Facts)
+    for board in (folder / DATA / "journal").glob("*.board"):
+        board.write_bytes(board.read_bytes().replace(facts.boot.encode(), BOOT.read_bytes().strip(), 1))
+    return facts
 
 
 def write(release: Release, folder: Path) -> Path:
@@ -116,8 +125,8 @@ def write(release: Release, folder: Path) -> Path:
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """A file or folder, without the name of its owner; no socket and no lock of a process."""
-    if not (member.isfile() or member.isdir()) or member.name.endswith((".lock", ".pid", ".sock")):
+    """A file or folder, without the name of its owner."""
+    if not (member.isfile() or member.isdir()) or member.name.endswith(LEFT_OUT):
         return None
     member.uid = member.gid = 0
     member.uname = member.gname = ""

@@ -19,6 +19,7 @@ from typing import Any
 import aiohttp
 import redis
 
+from gateway.ledger.inflight_checkpoint import BOOT
 from tests.chaos.versions import Versioned
 from tests.discovery.lists import OLLAMA
 from tests.fake_clock import FakeClock
@@ -94,7 +95,8 @@ class Recorded:
             await self.gateway.kill_all()
             for stream in streams:
                 await stream.ended()
-        return Facts(accounts, self.keys, body, refused, STREAMS, people, hidden, listed)
+        boot = BOOT.read_text().strip()
+        return Facts(accounts, self.keys, body, refused, STREAMS, boot, people, hidden, listed)
 
     async def _start(self, at: datetime) -> None:
         self.clock.set(at)
