@@ -48,17 +48,14 @@ def main(root: Path) -> int:
 
 
 def require_recorded(root: Path) -> None:
-    """SystemExit if HEAD has the tag of its version, and what this version stores is not recorded of this code."""
-    setup = _git(root, "show", "HEAD:setup.py")
-    version = re.findall(r'^    version="(.*)",$', setup, re.MULTILINE)[0]
-    if f"v{version}" not in _git(root, "tag", "--points-at", "HEAD").split():
-        return
-    entry = f"tests/releases/recorded/{version}/release.json"
-    if not _git(root, "ls-tree", "--name-only", "HEAD", entry):
-        raise SystemExit(f"HEAD has no {entry}: python -m tests.releases record {version} --commit HEAD")
-    commit = json.loads(_git(root, "show", f"HEAD:{entry}"))["commit"]
-    if _git(root, "diff", "--name-only", commit, "HEAD", "--", "gateway", "providers"):
-        raise SystemExit(f"{entry} is of other code than HEAD: record it again")
+    """SystemExit if HEAD has the tag of a version, and what this version stores is not recorded of this code."""
+    for version in re.findall(r"^v(\d\S*)$", _git(root, "tag", "--points-at", "HEAD"), re.MULTILINE):
+        entry = f"tests/releases/recorded/{version}/release.json"
+        if not _git(root, "ls-tree", "--name-only", "HEAD", entry):
+            raise SystemExit(f"HEAD has no {entry}: python -m tests.releases record {version} --commit HEAD")
+        commit = json.loads(_git(root, "show", f"HEAD:{entry}"))["commit"]
+        if _git(root, "diff", "--name-only", commit, "HEAD", "--", "gateway", "providers"):
+            raise SystemExit(f"{entry} is of other code than HEAD: record it again")
 
 
 def build(root: Path, place: Path, epoch: int, machine: dict[str, str]) -> dict[str, str]:

@@ -64,11 +64,10 @@ def test_release_is_built_only_with_what_it_stored(tmp_path: Path) -> None:
 
 
 def repository(folder: Path) -> str:
-    """A repository with a package and its version; its commit."""
+    """A repository with a package; its commit."""
     git("init", "--quiet", folder=folder)
     (folder / "gateway").mkdir()
     (folder / "gateway" / "code.py").write_text("changed = False\n")
-    (folder / "setup.py").write_text('setup(\n    version="1.2.3",\n)\n')
     return committed(folder)
 
 
