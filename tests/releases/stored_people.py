@@ -20,7 +20,7 @@ OPERATOR, OWNER, VIEWER = "ann@example.com", "bob@example.com", "eve@example.com
 PASSWORD = "a password for tests only"
 SESSION = "gateway-session"
 ROLES = {OPERATOR: "operator", OWNER: "none", VIEWER: "viewer"}
-HIDE = re.compile(r'action="/site/alerts/hide">.*?name="id" value="([^"]+)"', re.DOTALL)
+ENDING = re.compile(r'name="id" value="(token[^"]*)"')  # of an alert that does not depend on a process
 
 
 @asynccontextmanager
@@ -42,6 +42,7 @@ async def store_people(gateway: Any, clock: FakeClock) -> People:
     await gateway.command("users", "limit", OWNER, "test", "--budget", "5")
     await gateway.command("keys", "create", "test", "--name", "own", "--user", OWNER)
     token = str((await gateway.command("tokens", "create", "ci", "--scopes", "read"))["token"])
+    await gateway.command("tokens", "create", "soon", "--scopes", "read", "--expires", "5d")
     secret, session = await _signed_up(gateway, URL(created["link"]), clock)
     events = len(await gateway.command("audit-trail", "--limit", "1000"))
     return People(OPERATOR, PASSWORD, secret, session, OWNER, ROLES, token, events)
@@ -68,12 +69,12 @@ async def _shown(browser: Browser, path: str) -> Shown | None:
 
 
 async def hide_alert(gateway: Any, people: People) -> str:
-    """The operator does not want to see an alert, which the refused settlement has made; its id."""
+    """The operator does not want to see that a token ends soon; the id of the alert."""
     async with browser_of(gateway.console_port, people.session) as browser:
 
         async def found() -> re.Match[str] | None:
             shown = await _shown(browser, "/site/alerts")
-            return HIDE.search(shown.html) if shown is not None else None
+            return ENDING.search(shown.html) if shown is not None else None
 
         alert = (await until(found))[1]
         await browser.post("/site/alerts/hide", page="/site/alerts", id=alert, hours="168")
