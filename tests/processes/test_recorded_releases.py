@@ -175,7 +175,7 @@ async def people_sign_in(now: Opened) -> None:
 
             await until(is_hidden, within=HIDDEN_WITHIN)
     async with browser_of(now.console_port) as browser:
-        fields = {"email": people.operator, "password": people.password}
+        fields: dict[str, Any] = {"email": people.operator, "password": people.password}
         asked = await browser.post("/sign-in", page="/sign-in", **fields)
         code = pyotp.TOTP(people.secret).at(now.clock.now())
         await browser.post("/sign-in/code", page=asked.location, code=code)

@@ -55,12 +55,12 @@ def recorded(place: Path, version: str, commit: str, note: str) -> Path:
     port = free_ports(1)[0] if (source / "gateway" / "console").is_dir() else 0
     gateway = yard.make(name="old", kind=Versioned, workers=2, console_port=port)
     assert isinstance(gateway, Versioned)
-    gateway.source, gateway.count, gateway.console_port = source, 2, port
+    gateway.source, gateway.count = source, 2
     gateway.data_dir.mkdir(mode=0o700)
     pepper = gateway.data_dir / "pepper"
     pepper.write_text(PEPPER)
     pepper.chmod(0o600)
-    work = Recorded(gateway, clock, kept / ARCHIVE)
+    work = Recorded(gateway, clock, kept / ARCHIVE, console_port=port)
     gateway.use_version(is_old=True)
     try:
         facts = asyncio.run(work.record(noon))

@@ -49,10 +49,11 @@ TWO_DAYS = timedelta(days=2)
 class Recorded:
     """A gateway of a version whose code is in `source`, at two times."""
 
-    def __init__(self, gateway: Versioned, clock: FakeClock, archive: Path) -> None:
+    def __init__(self, gateway: Versioned, clock: FakeClock, archive: Path, *, console_port: int) -> None:
         self.gateway = gateway
         self.clock = clock
         self.archive = archive
+        self.console_port = console_port
         self.keys: dict[str, KeyFacts] = {}
         self.has_people = self._has("console")
         self.has_alerts = self._has("attention")
@@ -73,7 +74,7 @@ class Recorded:
         with listing_server() if self.has_lists else nullcontext():
             await self._start(noon - TWO_DAYS)
             await self._open_accounts()
-            people = await store_people(self.gateway, self.clock) if self.has_people else None
+            people = await store_people(self.gateway, self.console_port, self.clock) if self.has_people else None
             for _ in range(CALLS):
                 await self._call("plain")
             await self._call("dear" if self.has_people else "vip")
@@ -86,7 +87,7 @@ class Recorded:
             body = await once(self.gateway)
             for name, key in self.keys.items():
                 self.keys[name] = await self._known(key)
-            hidden = await hide_alert(self.gateway, people) if self.has_alerts and people else ""
+            hidden = await hide_alert(self.console_port, people) if self.has_alerts and people else ""
             listed = await self._listed() if self.has_lists else []
             await self._imported()
             self.gateway.api_key = self.keys["plain"].text
@@ -181,7 +182,8 @@ class Recorded:
 
     async def _listed(self) -> list[str]:
         """The models that the list of a provider adds."""
-        names = {f"listed/{one['id']}" for one in OLLAMA["data"]}  # type: ignore[attr-defined]
+        data: Any = OLLAMA["data"]
+        names = {f"listed/{one['id']}" for one in data}
 
         async def served() -> set[str]:
             return names & set(await models_of(self.gateway))

@@ -33,7 +33,7 @@ async def browser_of(port: int, session: str = "") -> AsyncIterator[Browser]:
         yield browser
 
 
-async def store_people(gateway: Any, clock: FakeClock) -> People:
+async def store_people(gateway: Any, console_port: int, clock: FakeClock) -> People:
     """An operator with a second factor and a session, the owner of the account "test", and one who may read."""
     created = await gateway.command("users", "create", OPERATOR, "--operator")
     await gateway.command("users", "create", OWNER)
@@ -43,16 +43,21 @@ async def store_people(gateway: Any, clock: FakeClock) -> People:
     await gateway.command("keys", "create", "test", "--name", "own", "--user", OWNER)
     token = str((await gateway.command("tokens", "create", "ci", "--scopes", "read"))["token"])
     await gateway.command("tokens", "create", "soon", "--scopes", "read", "--expires", "5d")
-    secret, session = await _signed_up(gateway, URL(created["link"]), clock)
+    secret, session = await _signed_up(console_port, URL(created["link"]), clock)
     events = len(await gateway.command("audit-trail", "--limit", "1000"))
     return People(OPERATOR, PASSWORD, secret, session, OWNER, ROLES, token, events)
 
 
-async def _signed_up(gateway: Any, link: URL, clock: FakeClock) -> tuple[str, str]:
+async def _signed_up(port: int, link: URL, clock: FakeClock) -> tuple[str, str]:
     """The secret of the second factor, and the session of the one who uses the link."""
-    async with browser_of(gateway.console_port) as browser:
+    async with browser_of(port) as browser:
         await until(lambda: _shown(browser, "/sign-in"))
-        fields = {"token": link.query["token"], "action": "password", "password": PASSWORD, "repeated": PASSWORD}
+        fields: dict[str, Any] = {
+            "token": link.query["token"],
+            "action": "password",
+            "password": PASSWORD,
+            "repeated": PASSWORD,
+        }
         await browser.post("/sign-in/link", page=link.raw_path_qs, **fields)
         page = "/profile/second-factor"
         secret = (await browser.get(page)).found(r'name="secret" value="([^"]+)"')
@@ -68,9 +73,9 @@ async def _shown(browser: Browser, path: str) -> Shown | None:
         return None
 
 
-async def hide_alert(gateway: Any, people: People) -> str:
+async def hide_alert(port: int, people: People) -> str:
     """The operator does not want to see that a token ends soon; the id of the alert."""
-    async with browser_of(gateway.console_port, people.session) as browser:
+    async with browser_of(port, people.session) as browser:
 
         async def found() -> re.Match[str] | None:
             shown = await _shown(browser, "/site/alerts")
