@@ -2,14 +2,17 @@
 
 `tox -e release` installs the pinned tools of `release.lock` and runs it. It builds twice, from two exports of HEAD in
 folders of other names and with another time zone, and ends with status 1 if a byte differs. `dist/SHA256SUMS` names the
-files. What is not committed is not in a release.
+files. What is not committed is not in a release. A commit with the tag of its version is built only if
+`tests/releases/recorded` has what that version stores: later versions are tested on it.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +29,7 @@ MACHINES = {
 
 def main(root: Path) -> int:
     """Build the release of the repository at `root`."""
+    require_recorded(root)
     epoch = int(_git(root, "log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory() as place:
         first, second = (build(root, Path(place) / name, epoch, machine) for name, machine in MACHINES.items())
@@ -41,6 +45,17 @@ def main(root: Path) -> int:
     (dist / "SHA256SUMS").write_text(sums, encoding="utf-8")
     print(sums, end="")  # noqa: T201
     return 0
+
+
+def require_recorded(root: Path) -> None:
+    """SystemExit if HEAD has the tag of a version, and what this version stores is not recorded of this code."""
+    for version in re.findall(r"^v(\d\S*)$", _git(root, "tag", "--points-at", "HEAD"), re.MULTILINE):
+        entry = f"tests/releases/recorded/{version}/release.json"
+        if not _git(root, "ls-tree", "--name-only", "HEAD", entry):
+            raise SystemExit(f"HEAD has no {entry}: python -m tests.releases record {version} --commit HEAD")
+        commit = json.loads(_git(root, "show", f"HEAD:{entry}"))["commit"]
+        if _git(root, "diff", "--name-only", commit, "HEAD", "--", "gateway", "providers"):
+            raise SystemExit(f"{entry} is of other code than HEAD: record it again")
 
 
 def build(root: Path, place: Path, epoch: int, machine: dict[str, str]) -> dict[str, str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +10,11 @@ from typing import Any
 import pytest
 
 from tests.chaos.versions import archived_source
-from tests.delays import operator_waits_for
 from tests.polling import until
 from tests.processes.conftest import Yard, store_url
 from tests.processes.proxies_in_front import small_proxy
-from tests.processes.rolling import load, two_gateways
-from tests.processes.served import MODELS, Served, unmanaged_environment
+from tests.processes.rolling import Installed, install_first, is_upgraded, load, replace, stopped, two_gateways
+from tests.processes.served import MODELS
 from tests.processes.test_importer import imported, rows, url
 
 __all__ = ["store_url", "url"]
@@ -36,33 +33,10 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Installed(Served):
-    """A gateway whose version can be replaced."""
-
-    def install(self, source: Path | None) -> None:
-        """Use the code of this folder from now on, or that of this version."""
-        self.environment = unmanaged_environment()
-        if source is not None:
-            self.environment["PYTHONPATH"] = str(source)
-
-
-async def stopped(gateway: Served) -> None:
-    os.kill(gateway.pid, signal.SIGTERM)
-    assert await gateway.ended() == 0
-
-
 async def rolled(gateways: Sequence[Installed], source: Path | None) -> None:
     """A rolling restart with another version."""
     for gateway in gateways:
-        gateway.install(source)
-        await stopped(gateway)
-        await gateway.started()
-        await operator_waits_for(FAIL_TIMEOUT + 0.5)
-
-
-async def is_upgraded(gateways: Sequence[Served]) -> bool:
-    """Whether an importer of this version uses the database."""
-    return any([(await gateway.metrics()).get("gateway_database_up") == 1.0 for gateway in gateways])
+        await replace(gateway, source, pause=FAIL_TIMEOUT + 0.5)
 
 
 @pytest.mark.holds("operations/upgrade.md#upgrade-and-return-1")
@@ -71,15 +45,7 @@ async def is_upgraded(gateways: Sequence[Served]) -> bool:
 async def test_upgrade_and_both_ways_of_return_lose_no_call(
     yard: Yard, source: Path, store_url: str, url: str, postgres: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = yard.make
-
-    def installed(**options: Any) -> Served:
-        gateway = make(f'{MODELS}\n[database]\nurl = "{url}"\n', kind=Installed, **options)
-        assert isinstance(gateway, Installed)
-        gateway.install(source)
-        return gateway
-
-    monkeypatch.setattr(yard, "make", installed)
+    install_first(yard, source, f'{MODELS}\n[database]\nurl = "{url}"\n', monkeypatch)
     gateways: Any = await two_gateways(yard, store_url)
     first, ports, backup = gateways[0], [gateway.port for gateway in gateways], str(tmp_path / "backup")
     await imported(first, url=url, within=WITHIN)

@@ -9,14 +9,16 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from msgspec import Struct, field
 
 from tests.delays import caller_is_silent_for, operator_waits_for
 from tests.processes.conftest import Yard
-from tests.processes.served import Served
+from tests.processes.served import Served, unmanaged_environment
 
 PEPPER = "3" * 64
 PACE = 0.05  # seconds between two requests of a client
@@ -103,10 +105,59 @@ def _is_json(text: str) -> bool:
     return True
 
 
+async def stopped(gateway: Served) -> None:
+    """End a gateway as an operator does."""
+    os.kill(gateway.pid, signal.SIGTERM)
+    assert await gateway.ended() == 0
+
+
 async def roll(gateways: Sequence[Served], *, pause: float, workers: int = 1) -> None:
     """Restart one gateway after the other; `pause`: seconds for which one is ready before the next is stopped."""
     for gateway in gateways:
-        os.kill(gateway.pid, signal.SIGTERM)
-        assert await gateway.ended() == 0
+        await stopped(gateway)
         await gateway.started(workers=workers)
         await operator_waits_for(pause)
+
+
+class Installed(Served):
+    """A gateway whose version can be replaced."""
+
+    def install(self, source: Path | None) -> None:
+        """Use the code of this folder from now on, or that of this version."""
+        self.environment = unmanaged_environment()
+        if source is not None:
+            self.environment["PYTHONPATH"] = str(source)
+
+    def create_key(self) -> None:
+        """Make the account and the key with the version that is installed."""
+        self._json("accounts", "create", "test", "--balance", "1000")
+        self.api_key = self._json("keys", "create", "test")["key"]
+
+    def _json(self, *arguments: str) -> Any:
+        done = self.run(*arguments, "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+
+def install_first(yard: Yard, source: Path, models: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each gateway that is made from now on have the code of this folder at first."""
+    make = yard.make
+
+    def installed(**options: Any) -> Served:
+        gateway = make(models, kind=Installed, **options)
+        assert isinstance(gateway, Installed)
+        gateway.install(source)
+        return gateway
+
+    monkeypatch.setattr(yard, "make", installed)
+
+
+async def replace(gateway: Installed, source: Path | None, *, pause: float) -> None:
+    """Restart a gateway with another version; `pause`: as of `roll`."""
+    gateway.install(source)
+    await roll([gateway], pause=pause)
+
+
+async def is_upgraded(gateways: Sequence[Served]) -> bool:
+    """Whether an importer of this version uses the database."""
+    return any([(await gateway.metrics()).get("gateway_database_up") == 1.0 for gateway in gateways])
