@@ -112,14 +112,10 @@ class Load:
 
     # SDKs ------------------------------------------------------------------------------------------------------------
 
-    def openai(self, key: str, *, retries: int = openai.DEFAULT_MAX_RETRIES) -> openai.AsyncOpenAI:
+    def openai(self, key: str) -> openai.AsyncOpenAI:
         """OpenAI's SDK with a key."""
         return openai.AsyncOpenAI(
-            api_key=key,
-            base_url=f"{self._url}/v1",
-            http_client=self._http,
-            max_retries=retries,
-            timeout=self._http.timeout,
+            api_key=key, base_url=f"{self._url}/v1", http_client=self._http, timeout=self._http.timeout
         )
 
     def anthropic(self, key: str) -> anthropic.AsyncAnthropic:

@@ -149,7 +149,7 @@ async def _ready(machine: Machine) -> str:
 
 
 FAULTS = (
-    Fault("nothing", 1.0, calm),
+    Fault("nothing", 2.0, calm),
     Fault("rolling upgrade of the gateways", 0.0, upgrade_gateways),
     Fault("nginx reads its configuration again", 0.5, reload_nginx),
     Fault("nginx is replaced", 0.5, upgrade_nginx),
@@ -160,6 +160,6 @@ FAULTS = (
     Fault("a gateway's disk is full", 3.0, fill_disk, sick=3),
     Fault("a master of the store dies", 0.5, lose_master),
     Fault("PostgreSQL is away", 5.0, lose_database),
-    Fault("nothing, at the end", 1.0, calm),
+    Fault("nothing, at the end", 2.0, calm),
 )
 RECOVERY = Fault("", 0.5, calm)  # after each fault

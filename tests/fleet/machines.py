@@ -8,11 +8,10 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.fleet.network import UPSTREAM, Namespace
+from tests.fleet.network import CALLS, CONSOLE, SIDE, UPSTREAM, Namespace
 from tests.processes.rolling import PEPPER
 from tests.processes.served import Served, children, unmanaged_environment
 
-CALLS, CONSOLE, SIDE = 8080, 8081, 9090  # the ports of conf/proxies
 DISK = "48m"
 MODELS = """
 [providers.up]

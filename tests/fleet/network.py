@@ -12,6 +12,7 @@ import subprocess
 UPSTREAM = "10.9.0.9"  # where the upstream listens
 STORE = "10.8.0.1"  # where the nodes of the cluster listen
 FRONT = "10.7.0.1"  # where nginx listens
+CALLS, CONSOLE, SIDE = 8080, 8081, 9090  # the ports of a gateway, as conf/proxies has them
 
 
 def ip(*arguments: str) -> None:

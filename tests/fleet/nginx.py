@@ -14,7 +14,7 @@ from pathlib import Path
 
 import trustme
 
-from tests.fleet.network import FRONT
+from tests.fleet.network import FRONT, SIDE
 from tests.polling import until_blocking
 from tests.processes.proxy_programs import API, CONF, CONSOLE, NGINX, _environment
 
@@ -79,6 +79,12 @@ class Nginx:
         command = [self._binary, "-p", str(self.folder), "-c", str(self.folder / "main.conf")]
         subprocess.run(command, check=True, env=self._environment)
         until_blocking(lambda: (self.folder / "nginx.pid").exists(), within=10.0)
+        if self._with_health:
+            environment = {**self._environment, "NGINX_RELOAD": " ".join([*command, "-s", "reload"])}
+            gateways = [f"10.0.0.{number}:{SIDE}" for number in (1, 2, 3)]
+            program = [str(CONF / "nginx-health.sh"), str(self.folder / "nginx.conf"), *gateways]
+            with (self.folder / "health.log").open("ab") as log:
+                self._health = subprocess.Popen(program, stdout=log, stderr=log, env=environment)
 
     def reload(self) -> None:
         """Read the configuration again."""
