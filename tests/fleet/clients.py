@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anthropic
-import httpx
 import httpx2
 import openai
 from msgspec import Struct, field
@@ -61,7 +60,7 @@ class Call(Struct):
 
 
 class Recorder:
-    """Notes each request of the call that its header names: hooks of a client of httpx, or of httpx2."""
+    """Notes each request of the call that its header names: hooks of an HTTP client."""
 
     def __init__(self) -> None:
         self.calls: dict[str, Call] = {}
@@ -99,11 +98,7 @@ class Load:
     def __init__(self, url: str, trust: ssl.SSLContext) -> None:
         self._url = url
         self._recorder = Recorder()
-        # Each SDK has a client library of its own.
-        self._http = httpx.AsyncClient(
-            verify=trust, timeout=httpx.Timeout(TIMEOUT, connect=CONNECT), event_hooks=self._recorder.hooks
-        )
-        self._http2 = httpx2.AsyncClient(
+        self._http = httpx2.AsyncClient(
             verify=trust, timeout=httpx2.Timeout(TIMEOUT, connect=CONNECT), event_hooks=self._recorder.hooks
         )
         self.calls: list[Call] = []
@@ -112,16 +107,16 @@ class Load:
 
     # SDKs ------------------------------------------------------------------------------------------------------------
 
-    def openai(self, key: str) -> openai.AsyncOpenAI:
+    def openai_sdk(self, key: str) -> openai.AsyncOpenAI:
         """OpenAI's SDK with a key."""
         return openai.AsyncOpenAI(
             api_key=key, base_url=f"{self._url}/v1", http_client=self._http, timeout=self._http.timeout
         )
 
-    def anthropic(self, key: str) -> anthropic.AsyncAnthropic:
+    def anthropic_sdk(self, key: str) -> anthropic.AsyncAnthropic:
         """Anthropic's SDK with a key."""
         return anthropic.AsyncAnthropic(
-            api_key=key, base_url=self._url, http_client=self._http2, timeout=self._http2.timeout
+            api_key=key, base_url=self._url, http_client=self._http, timeout=self._http.timeout
         )
 
     async def chat(
@@ -191,7 +186,7 @@ class Load:
         except (openai.APIStatusError, anthropic.APIStatusError) as error:
             call.refused = error.status_code in (402, 429) and call.kind in LIMITED
             call.failure = "" if call.refused else f"HTTP {error.status_code}"
-        except (openai.APIError, anthropic.APIError, httpx.HTTPError, httpx2.HTTPError, EOFError) as error:
+        except (openai.APIError, anthropic.APIError, httpx2.HTTPError, EOFError) as error:
             call.failure = type(error.__cause__ or error).__name__
         finally:
             del self._recorder.calls[call.name]
@@ -223,4 +218,3 @@ class Load:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._http.aclose()
-        await self._http2.aclose()

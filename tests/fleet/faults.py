@@ -20,6 +20,7 @@ FULL = 30.0  # minutes of the run that `minutes` is about
 SHORTEST = 8.0  # seconds
 PAUSE_BETWEEN_RESTARTS = 3.0  # seconds, as docs/operations/proxies.md has it for nginx
 WATCHED_EVERY = 0.5  # seconds
+NO_JOURNAL = "the journal cannot be written"  # in the log of a gateway
 
 Act = Callable[[Fleet, float, Part], Awaitable[str]]
 
@@ -120,18 +121,20 @@ async def hang(fleet: Fleet, seconds: float, part: Part) -> str:
 async def fill_disk(fleet: Fleet, seconds: float, part: Part) -> str:
     """The disk of a gateway's data directory is full."""
     machine = fleet.machine(part.sick)
-    machine.fill_disk()
+    before = machine.gateway.text.count(NO_JOURNAL)
     try:
-        said = await _unready(machine, seconds)
+        said = await _unready(machine, seconds, machine.fill_disk)
     finally:
         machine.empty_disk()
-    return f"{said}; {await _ready(machine)}"
+    unwritten = machine.gateway.text.count(NO_JOURNAL) - before
+    return f"{said}; the journal could not be written {unwritten} times; {await _ready(machine)}"
 
 
-async def _unready(machine: Machine, seconds: float) -> str:
-    """Watch /readyz for so long; when it first was not 200."""
+async def _unready(machine: Machine, seconds: float, act: Callable[[], None] = lambda: None) -> str:
+    """Watch /readyz for so long, and `act` before each look; when it first was not 200."""
     started, found = time.monotonic(), ""
     while time.monotonic() < started + seconds:
+        act()
         if not found and await machine.readiness() != 200:
             found = f"/readyz was not 200 after {time.monotonic() - started:.1f} s"
         await asyncio.sleep(WATCHED_EVERY)

@@ -85,11 +85,11 @@ class Fleet:
 
     def begin_load(self) -> None:
         """Some thirty calls a second in all."""
-        load, chats = self.load, self.load.openai(self.keys["chats"])
+        load, chats = self.load, self.load.openai_sdk(self.keys["chats"])
         load.keep(lambda: load.chat(chats, "chats", stream=False), pause=0.4, count=4)
         load.keep(lambda: load.chat(chats, "chats", stream=True), pause=0.4, count=4)
         load.keep(lambda: load.chat(chats, "chats", stream=True, kind="long", words=100), pause=0.5, count=3)
-        agents = load.anthropic(self.keys["agents"])
+        agents = load.anthropic_sdk(self.keys["agents"])
 
         async def session() -> None:
             name, turn = secrets.token_hex(8), 0
@@ -98,17 +98,17 @@ class Fleet:
                 await asyncio.sleep(0.3)
 
         load.keep(session, pause=0.3, count=4)
-        batches = load.openai(self.keys["batches"])
+        batches = load.openai_sdk(self.keys["batches"])
         load.keep(lambda: load.batch(batches, "batches"), pause=0.6, count=2)
-        limited = load.openai(self.keys["limited"])
+        limited = load.openai_sdk(self.keys["limited"])
         load.keep(lambda: load.chat(limited, "limited", stream=False, kind="rpm"), pause=0.2, count=3)
-        prepaid = load.openai(self.keys["prepaid"])
+        prepaid = load.openai_sdk(self.keys["prepaid"])
         load.keep(lambda: load.chat(prepaid, "prepaid", stream=False, kind="prepaid", words=PREPAID_WORDS), pause=2.0)
         self.person.begin()
 
     async def drain_prepaid(self) -> None:
         """Use the prepaid account up by many clients at once."""
-        sdk = self.load.openai(self.keys["prepaid"])
+        sdk = self.load.openai_sdk(self.keys["prepaid"])
 
         async def until_refused() -> None:
             while True:

@@ -7,6 +7,7 @@ import itertools
 import socket
 import ssl
 import time
+from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -58,7 +59,7 @@ class Person:
     async def sign_in(self, link: str) -> None:
         """Open the link of an invitation and set a password."""
         token = link.rpartition("=")[2]
-        form = {"token": token, "action": "password", "password": PASSWORD, "repeated": PASSWORD}
+        form: dict[str, Any] = {"token": token, "action": "password", "password": PASSWORD, "repeated": PASSWORD}
         await self._browser.post("/sign-in/link", page=f"/sign-in/link?token={token}", **form)
 
     def begin(self) -> None:

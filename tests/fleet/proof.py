@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
@@ -31,12 +32,13 @@ async def settled(fleet: Fleet) -> None:
     """Nothing is held, and the database has every line."""
     sql = Sql(url=fleet.database)
     async with fleet.first.gateway.session() as session:
+        client: Any = session.store.client
 
         async def all_imported() -> bool:
             ends = await asyncio.to_thread(sql.ends)
             for account in ACCOUNTS:
                 shown = await session.accounts.show(account)
-                seq = int(await session.store.client.hget(f"{{a:{account}}}", "seq"))  # type: ignore[misc]
+                seq = int(await client.hget(f"{{a:{account}}}", "seq"))
                 if shown.held or ends.get(account) != (seq, shown.balance):
                     return False
             return True

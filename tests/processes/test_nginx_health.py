@@ -121,6 +121,7 @@ def _running(command: list[str], reload: str) -> Iterator[None]:
         assert process.wait(20) == 0
 
 
+@pytest.mark.holds("operations/proxies.md#nginx-and-readiness-1")
 @pytest.mark.parametrize("status", [503, 0], ids=["not ready", "hanging"])
 def test_gateway_that_is_not_ready_is_out_until_it_is_ready_again(watched: Watched, status: int) -> None:
     watched.one.status = status
