@@ -5,7 +5,8 @@
 #   nginx-health.sh FILE HOST:PORT...      the file is nginx.conf of this folder, the ports are those of [metrics]
 #
 # A gateway is taken out after two refusals in a row, and put back after two answers of 200. If none is ready, all are
-# in. nginx reads the file again by $NGINX_RELOAD, which is `nginx -s reload` by default; calls that run go on.
+# in. A gateway that is being stopped, or does not listen, stays: nginx notices that itself, without a reload. nginx reads
+# the file again by $NGINX_RELOAD, which is `nginx -s reload` by default; calls that run go on.
 file=$1
 shift
 folder=$(mktemp -d) || exit 1
@@ -14,7 +15,10 @@ trap 'wait; exit 0' INT TERM
 
 ask() { # keeps the last two answers, such as 10
     answer=0
-    curl -fs -o /dev/null --max-time 1 "http://$1/readyz" && answer=1
+    body=$(curl -s -w '%{http_code}' --max-time 1 "http://$1/readyz")
+    case $?:$body in
+    7:* | 0:*200 | 0:*'"accepting": false'*) answer=1 ;; # 7: no connection
+    esac
     read -r last <"$folder/$1"
     echo "${last#?}$answer" >"$folder/$1"
 }

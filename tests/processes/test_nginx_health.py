@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -42,16 +43,21 @@ class Side:
 
     def __init__(self, host: str) -> None:
         self.status = 200
+        self.accepts = True
+        self.asked = 0
         self._go_on = threading.Event()
         side = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                side.asked += 1
                 if not side.status:
                     side._go_on.wait()
+                body = json.dumps({"ready": side.status == 200, "accepting": side.accepts}).encode()
                 self.send_response(side.status if self.path == "/readyz" else 404)
-                self.send_header("Content-Length", "0")
+                self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
+                self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass
@@ -142,7 +148,12 @@ def test_all_gateways_are_in_if_none_is_ready(watched: Watched) -> None:
     assert watched.text == CONFIGURATION
 
 
-def test_gateway_that_is_not_there_is_out(watched: Watched) -> None:
+def test_gateway_that_is_being_restarted_stays(watched: Watched) -> None:
+    watched.two.accepts, watched.two.status = False, 503
+    before = watched.two.asked
+    until_blocking(lambda: watched.two.asked > before + 3)
     watched.two.close()
-    until_blocking(watched.out)
-    assert watched.out() == ["127.0.0.2:8080", "127.0.0.2:8081"]
+    before = watched.one.asked
+    until_blocking(lambda: watched.one.asked > before + 3)
+    assert watched.text == CONFIGURATION
+    assert watched.reloads == 0
