@@ -12,7 +12,7 @@ from tests.fleet.clients import Attempt, Call
 from tests.fleet.pages import Page
 
 STREAMS = ("stream", "long")
-HEAD = """| part | s | calls | attempts | failed attempts: on the sick node, in flight | sent to it later | elsewhere \
+HEAD = """| part | s | calls | attempts | failed attempts: on the sick gateway, in flight | sent to it later | elsewhere \
 | failed calls: in flight there | others | p50 ms | p99 ms | pages | failed pages |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|"""
 
