@@ -17,9 +17,9 @@ from typing import Any
 import anthropic
 import httpx2
 import openai
-from msgspec import Struct, field
 
 from tests.chaos.traffic import CHUNK
+from tests.fleet.calls import Attempt, Call, end_attempt
 
 TIMEOUT = 20.0  # seconds for which a client waits for the next byte
 CONNECT = 5.0
@@ -27,36 +27,6 @@ WORDS = 12  # of a chat
 SESSION_WORDS = 10
 LIMITED = {"agent", "rpm", "prepaid"}  # kinds of calls that reach a limit sometimes
 BATCH = 32  # texts of one request for embeddings
-
-
-class Attempt(Struct):
-    """One request."""
-
-    name: str
-    started: float
-    ended: float = 0.0
-    status: int = 0  # 0: no answer
-    request_id: str = ""
-    failure: str = ""  # what its client saw instead of a whole answer
-
-
-class Call(Struct):
-    """One call of an SDK with its attempts."""
-
-    kind: str
-    account: str
-    words: int
-    name: str = field(default_factory=lambda: "call-" + secrets.token_hex(8))
-    started: float = field(default_factory=time.monotonic)
-    ended: float = 0.0
-    attempts: list[Attempt] = field(default_factory=list)
-    failure: str = ""  # what the program got after the retries
-    refused: bool = False  # by a limit that it has reached
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the program has the whole answer."""
-        return not self.failure and not self.refused
 
 
 class Recorder:
@@ -84,12 +54,6 @@ class Recorder:
         if response.status_code != 200:
             attempt.ended = time.monotonic()
             attempt.failure = f"HTTP {response.status_code}" if response.status_code >= 500 else ""
-
-
-def end_attempt(call: Call, now: float, failure: str) -> None:
-    """Note the end of the last attempt, if it is not over."""
-    if call.attempts and not call.attempts[-1].ended:
-        call.attempts[-1].ended, call.attempts[-1].failure = now, failure
 
 
 class Load:

@@ -13,7 +13,7 @@ from gateway.amounts import parse_amount
 from tests.chaos.history_proof import Line, Proof, Sql, compare_store, compare_sums
 from tests.chaos.traffic import PER_TOKEN
 from tests.chaos.truth import SPENT
-from tests.fleet.clients import Call
+from tests.fleet.calls import Call
 from tests.fleet.fleet import ACCOUNTS, PREPAID, RPM, SESSION_BUDGET, TURNS, Fleet
 from tests.fleet.table import most_in_a_minute
 from tests.polling import until

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct, field
 
 from tests.chaos.traffic import percentile
-from tests.fleet.clients import Attempt, Call
+from tests.fleet.calls import Attempt, Call
 from tests.fleet.pages import Page
 
 STREAMS = ("stream", "long")
-HEAD = """| part | s | calls | attempts | failed attempts: on the sick gateway, in flight | sent to it later | elsewhere \
-| failed calls: in flight there | others | p50 ms | p99 ms | pages | failed pages |
+HEAD = """| part | s | calls | attempts | failed attempts: on the sick gateway, in flight | sent to it later \
+| elsewhere | failed calls: in flight there | others | p50 ms | p99 ms | pages | failed pages |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|"""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.fleet.clients import Attempt, Call
+from tests.fleet.calls import Attempt, Call
 from tests.fleet.nginx import read_access_log
 from tests.fleet.pages import Page
 from tests.fleet.table import Part, count, failures, most_in_a_minute, table
