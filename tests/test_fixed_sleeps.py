@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NOT_BY_DEFAULT = ("chaos", "fuzz", "soak")  # run by themselves, against the clock
+NOT_BY_DEFAULT = ("chaos", "fleet", "fuzz", "soak")  # run by themselves, against the clock
 HELPERS = ("polling.py", "delays.py", "plugin_packages.py")  # the last one waits before it downloads again
 # Text and not syntax: a program that a test starts is a string in it. Zero is a turn of the event loop and no time.
 SLEEP = re.compile(r"\bsleep\((?!0\))|\bimport\b.*\bsleep\b")

@@ -12,7 +12,7 @@ import ssl
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
-from gateway.errors import UpstreamTimeout, UpstreamUnreachable
+from gateway.errors import Overloaded, UpstreamTimeout, UpstreamUnreachable
 from gateway.http_client.connect import UpstreamRoute, own_failure
 from gateway.http_client.connection import ClientConnection
 from gateway.http_client.deadline_timer import Deadlines
@@ -113,6 +113,21 @@ class Pool:
             tls = self._context() if address.scheme == "https" else None
             origin = self._origins[key] = Origin(self, address.host, address.port, tls)
         return origin
+
+    async def connects(self, within: float) -> bool | None:
+        """Whether any origin takes a connection in `within` seconds; None if there is none, or no descriptor."""
+        if not self._origins:
+            return None
+        for origin in tuple(self._origins.values()):
+            try:
+                connection = await origin.connect(within)
+            except (UpstreamTimeout, UpstreamUnreachable):
+                continue
+            except Overloaded:
+                return None
+            connection.abort()
+            return True
+        return False
 
     def note_idle(self, connection: ClientConnection) -> None:
         """Start the idle time of a connection; all share one timer."""

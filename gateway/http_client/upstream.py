@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024  # of an answer that is read as a whole
 MAX_LINE_BYTES = 8 * 1024 * 1024  # as of a line of an event stream
+CONNECT_WITHIN = 5.0  # seconds for each host that `connects` tries
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # methods that send an empty body if none is given
 
 Body = bytes | AsyncIterator[bytes] | Multipart | None
@@ -117,6 +118,10 @@ class Upstream:
         if incoming.status >= 400:
             set_sent(False)  # refused, whenever its body comes
         return Answer(incoming)
+
+    async def connects(self) -> bool | None:
+        """Whether any host that got requests takes a connection; None if there is none, as with a proxy."""
+        return await self._pool.connects(CONNECT_WITHIN) if self._pool is not None else None
 
     async def close(self) -> None:
         """Close every connection, also those in use and those of views; a view has no connections itself."""

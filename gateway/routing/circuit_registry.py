@@ -57,12 +57,18 @@ class CircuitRegistry:
         return list(self._circuits.values())
 
     def every_target_fails(self, now: float) -> bool:
-        """Whether circuits are open because targets keep failing, and no target that is in use works."""
+        """Whether `every_target_failed`, and no call may probe one yet."""
+        return self.every_target_failed(now) and any(
+            circuit.cause == "failures" and now < circuit.until for circuit in self._circuits.values()
+        )
+
+    def every_target_failed(self, now: float) -> bool:
+        """Whether circuits are open because targets kept failing, and no target that is in use works."""
         if "failures" not in self._open.values():
             return False
         targets = [circuit for circuit in self._circuits.values() if circuit.key.model]
-        if not any(circuit.cause == "failures" and now < circuit.until for circuit in targets):
-            return False  # a call may probe one, so the machine must get calls
+        if not any(circuit.cause == "failures" for circuit in targets):
+            return False
         return not any(circuit.count.works(now, used_within=IN_USE) for circuit in targets if circuit.cause is None)
 
     def keep(self, targets: Iterable[CircuitKey]) -> None:

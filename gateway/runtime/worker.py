@@ -37,6 +37,7 @@ from gateway.log import gateway_log
 from gateway.metrics import encode_delta
 from gateway.metrics.process import ProcessMetrics
 from gateway.plugins.loader import PluginRefused
+from gateway.routing.upstream_reach import UpstreamReach
 from gateway.runtime.call_questions import answer_calls
 from gateway.runtime.client_limits import trusted_proxies, worker_limits
 from gateway.runtime.connection_report import ConnectionReport
@@ -98,6 +99,7 @@ class Worker:
         self._one_reload = asyncio.Lock()
         self._newest: Configuration | None = None  # of the reloads that have arrived
         self._reaches_upstreams = True  # as told to the supervisor
+        self._reach: UpstreamReach | None = None
         self._process: ProcessMetrics | None = None
         self._called: set[str] = set()  # providers of the configurations so far
         self._most_connections = 0
@@ -174,6 +176,8 @@ class Worker:
         await self.draining.wait()
         await self._drain(gateway, server)
         reporting.cancel()
+        if self._reach is not None:
+            self._reach.close()
 
     # Ending ----------------------------------------------------------------------------------------------------------
 
@@ -278,7 +282,9 @@ class Worker:
         """Note the models without a target in the metrics, and say whether any target works, if that has changed."""
         assert self.gateway is not None
         self.gateway.model_health.note()
-        reaches = not self.gateway.health.every_target_fails(time.monotonic())
+        if self._reach is None:
+            self._reach = UpstreamReach(self.gateway.health, self.gateway.upstream.connects)
+        reaches = self._reach.look(time.monotonic())
         if reaches != self._reaches_upstreams:
             self._reaches_upstreams = reaches
             self._tell("upstreams", b"1" if reaches else b"0")

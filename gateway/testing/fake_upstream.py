@@ -54,14 +54,14 @@ class FakeUpstream:
         """Answer the next requests with these, in order."""
         self._scripted.extend(replies)
 
-    async def start(self, *, port: int = 0) -> None:
-        """Listen on 127.0.0.1; port 0 picks a free one."""
+    async def start(self, *, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen on an address of this machine; port 0 picks a free one."""
         app = web.Application(client_max_size=1 << 30)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", port).start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        await web.TCPSite(self._runner, host, port).start()
+        self.url = f"http://{host}:{self._runner.addresses[0][1]}"
 
     async def close(self) -> None:
         """Stop listening and drop every connection."""

@@ -110,13 +110,13 @@ async def prove(
     for line in lines:
         by_account[line.account].append(line)
     for account in accounts:
-        await _compare_store(session, account, by_account[account], proof)
-    _compare_sums(sql, lines, proof)
+        await compare_store(session, account, by_account[account], proof)
+    compare_sums(sql, lines, proof)
     _compare_calls(lines, calls, written, lost, proof)
     return proof
 
 
-async def _compare_store(session: StoreSession, account: str, lines: list[Line], proof: Proof) -> None:
+async def compare_store(session: StoreSession, account: str, lines: list[Line], proof: Proof) -> None:
     """Numbers without a gap, running balances, and the same lines and balance in the store."""
     balance = 0
     for number, line in enumerate(lines, start=1):
@@ -151,7 +151,7 @@ async def _read_store(session: StoreSession, account: str) -> tuple[ArchiveCheck
         checkpoint = after
 
 
-def _compare_sums(sql: Sql, lines: list[Line], proof: Proof) -> None:
+def compare_sums(sql: Sql, lines: list[Line], proof: Proof) -> None:
     """Every rollup has the calls and the cost of the lines."""
     spent = [line for line in lines if line.kind in SPENT]
     expected = (sum(line.kind != "adj" for line in spent), -sum(line.amount for line in spent))

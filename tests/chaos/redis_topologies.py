@@ -70,6 +70,13 @@ class Node:
         assert self.process is not None
         os.kill(self.process.pid, number)
 
+    def restart(self) -> None:
+        """End it as an operator does, and start it."""
+        assert self.process is not None
+        self.process.terminate()
+        self.process.wait()
+        self.start()
+
     def end(self) -> None:
         if self.process is not None:
             self.process.kill()
@@ -227,9 +234,11 @@ class SentinelTrio(Topology):
 class SixNodes(Topology):
     """Three masters with a replica each."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
         ports = free_ports(12)
+        elsewhere = {} if address == "127.0.0.1" else {"bind": "0.0.0.0", "cluster_announce_ip": address}
         options = {
+            **elsewhere,
             "cluster_enabled": "yes",
             "cluster_node_timeout": HOLD_DOWN,
             "cluster_replica_validity_factor": 0,
@@ -241,7 +250,7 @@ class SixNodes(Topology):
             Node(folder, port, **DATA, **options, cluster_port=bus)
             for port, bus in zip(ports[:6], ports[6:], strict=True)
         ]
-        self.url = f"redis+cluster://:{URL_PASSWORD}@" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes[:3])
+        self.url = f"redis+cluster://:{URL_PASSWORD}@" + ",".join(f"{address}:{node.port}" for node in self.nodes[:3])
         self._next = 0
 
     def start(self) -> None:
@@ -277,6 +286,21 @@ class SixNodes(Topology):
 
     def replica_of(self, master: Node) -> Node:
         return next(node for node in self.nodes if node.info().get("master_port") == master.port)
+
+    def restart_each(self) -> None:
+        """Restart the replicas, then each master, whose replica takes over before."""
+        masters = [node for node in self.nodes if node.info()["role"] == "master"]
+        for node in self.nodes:
+            if node not in masters:
+                node.restart()
+                until(self.whole, within=30.0)
+        for master in masters:
+            replica = self.replica_of(master)
+            replica.ask("CLUSTER", "FAILOVER")
+            until(lambda replica=replica: self.promoted(replica), within=30.0)
+            until(self.whole, within=30.0)
+            master.restart()
+            until(self.whole, within=30.0)
 
     def promoted(self, replica: Node) -> bool:
         return replica.info()["role"] == "master" and b"cluster_state:ok" in self._state(replica)
@@ -317,9 +341,9 @@ def sentinel_trio(folder: Path) -> Iterator[SentinelTrio]:
 
 
 @contextmanager
-def six_nodes(folder: Path) -> Iterator[SixNodes]:
-    """A cluster that is ready."""
-    with _started(SixNodes(folder)) as cluster:
+def six_nodes(folder: Path, address: str = "127.0.0.1") -> Iterator[SixNodes]:
+    """A cluster that is ready; `address`: of this machine, under which others reach it."""
+    with _started(SixNodes(folder, address)) as cluster:
         yield cluster
 
 

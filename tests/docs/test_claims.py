@@ -27,6 +27,7 @@ WITHOUT_CLAIMS: dict[str, set[str]] = {
     "docs/operations.md": {"Operations"},
     "docs/operations/audit.md": {"Audit of the ledger"},
     "docs/operations/backup.md": set(),
+    "docs/operations/fleet.md": {"A fleet with faults", "The fleet", "Results", "What failed", "Run it"},
     "docs/operations/history.md": set(),
     "docs/operations/image.md": {"Image and compose"},
     "docs/operations/kubernetes.md": set(),

@@ -558,3 +558,19 @@ async def test_lines_of_a_body_that_breaks_off_raise() -> None:
             assert await anext(lines) == b"1"
             with pytest.raises(UpstreamTruncated):
                 await anext(lines)
+
+
+async def test_connection_is_tried_to_the_hosts_that_got_requests() -> None:
+    async with upstream() as link, FakeUpstream() as server:
+        assert await link.connects() is None
+        answer = await link.send("POST", f"{server.base_url}/chat/completions", body=b'{"model":"m","messages":[{}]}')
+        await answer.read()
+        assert await link.connects() is True
+        await server.close()
+        assert await link.connects() is False
+        async with FakeUpstream() as other:
+            answer = await link.send(
+                "POST", f"{other.base_url}/chat/completions", body=b'{"model":"m","messages":[{}]}'
+            )
+            await answer.read()
+            assert await link.connects() is True, "one of them is enough"

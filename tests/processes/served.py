@@ -153,6 +153,7 @@ class Served(RunningGateway):
         self.port, self.side_port = ports
         self.data_dir = folder / "data"
         self.environment = unmanaged_environment()
+        self.prefix: list[str] = []  # of the command that starts it
         self._head = HEAD.format(
             host=host,
             port=ports[0],
@@ -179,7 +180,7 @@ class Served(RunningGateway):
         self._migrate()
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", GATEWAY, "serve", "--config", str(self.config), *options],
+                [*self.prefix, sys.executable, "-P", "-c", GATEWAY, "serve", "--config", str(self.config), *options],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,

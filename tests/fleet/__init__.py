@@ -1,0 +1,1 @@
+"""Three gateways behind nginx with a cluster and PostgreSQL, in network namespaces, while each part fails in turn."""

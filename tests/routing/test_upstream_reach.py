@@ -1,0 +1,129 @@
+"""A machine that reached no upstream is ready again when one takes a connection, and not when a probe is due."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.errors import UpstreamUnreachable
+from gateway.metrics import Metrics
+from gateway.routing.circuit_breaker import Circuit
+from gateway.routing.circuit_registry import CircuitRegistry
+from gateway.routing.upstream_reach import AT_MOST, UpstreamReach
+from tests.polling import until
+
+BEGAN = 1000.0
+
+
+class Network:
+    """What a connection meets."""
+
+    def __init__(self) -> None:
+        self.result: bool | None = False
+        self.attempts = 0
+
+    async def connects(self) -> bool | None:
+        self.attempts += 1
+        await asyncio.sleep(0)
+        return self.result
+
+
+@pytest.fixture
+def health() -> CircuitRegistry:
+    return CircuitRegistry(Metrics())
+
+
+@pytest.fixture
+def failed(health: CircuitRegistry) -> Circuit:
+    """The only target, which has just failed too often."""
+    circuit = health.circuit("p", 0, "m", "chat")
+    for _ in range(5):
+        circuit.failed(UpstreamUnreachable().began_at("connection"), BEGAN)
+    assert circuit.cause == "failures"
+    return circuit
+
+
+async def settled(network: Network, attempts: int) -> None:
+    """So many attempts are over."""
+    await until(lambda: network.attempts == attempts)
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_machine_is_not_ready_while_nothing_connects_though_a_probe_is_due(
+    health: CircuitRegistry, failed: Circuit
+) -> None:
+    network = Network()
+    reach = UpstreamReach(health, network.connects)
+    assert not reach.look(BEGAN)
+    assert network.attempts == 0, "no call may probe it yet"
+    for number in (1, 2, 3):
+        assert not reach.look(failed.until + number)
+        await settled(network, number)
+    network.result = True
+    assert not reach.look(failed.until + 4)
+    await settled(network, 4)
+    assert reach.look(failed.until + 5)
+    assert reach.look(failed.until + 6), "until the probe fails"
+    assert network.attempts == 4
+
+
+async def test_failed_probe_makes_the_machine_unready_again(health: CircuitRegistry, failed: Circuit) -> None:
+    network = Network()
+    network.result = True
+    reach = UpstreamReach(health, network.connects)
+    reach.look(BEGAN)
+    due = failed.until
+    reach.look(due)
+    await settled(network, 1)
+    assert reach.look(due + 1)
+    failed.failed(UpstreamUnreachable().began_at("connection"), due + 2)
+    assert not reach.look(due + 2)
+
+
+async def test_answer_makes_the_machine_ready(health: CircuitRegistry, failed: Circuit) -> None:
+    reach = UpstreamReach(health, Network().connects)
+    assert not reach.look(BEGAN)
+    failed.succeeded(failed.until, 0.0)
+    assert reach.look(BEGAN + 1)
+
+
+async def test_machine_whose_connections_cannot_be_tried_is_ready_for_the_probe(
+    health: CircuitRegistry, failed: Circuit
+) -> None:
+    network = Network()
+    network.result = None
+    reach = UpstreamReach(health, network.connects)
+    reach.look(BEGAN)
+    reach.look(failed.until)
+    await settled(network, 1)
+    assert reach.look(failed.until + 1)
+
+
+async def test_machine_is_ready_for_a_probe_after_five_minutes_without_a_connection(
+    health: CircuitRegistry, failed: Circuit
+) -> None:
+    reach = UpstreamReach(health, Network().connects)
+    reach.look(BEGAN)
+    assert not reach.look(failed.until)
+    assert not reach.look(failed.until + AT_MOST - 1)
+    assert reach.look(failed.until + AT_MOST)
+    reach.close()
+
+
+async def test_one_attempt_runs_at_a_time(health: CircuitRegistry, failed: Circuit) -> None:
+    begun: list[asyncio.Event] = []
+
+    async def connects() -> bool | None:
+        begun.append(asyncio.Event())
+        await begun[-1].wait()
+        return True
+
+    reach = UpstreamReach(health, connects)
+    reach.look(BEGAN)
+    for number in range(3):
+        reach.look(failed.until + number)
+        await asyncio.sleep(0)
+    assert len(begun) == 1
+    reach.close()
