@@ -21,7 +21,7 @@ from tests.processes.conftest import Yard
 from tests.processes.served import Served, unmanaged_environment
 
 PEPPER = "3" * 64
-PACE = 0.05  # seconds between two requests of a client
+PACE = 0.1  # seconds between two requests of a client
 CALL = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
