@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 
 from gateway.accounts.stored_fields import hash_pairs
 from gateway.backup import BackupError
+from gateway.ledger.compact_meta import expanded
 from gateway.ledger.gather_all import gather_bounded
 from gateway.ledger.paging import scan_pages, scan_pairs
 from gateway.ledger.scripts import load_script
@@ -203,8 +204,8 @@ def _owners(lines: Iterable[Any]) -> set[bytes]:
         for name, value in zip(fields[::2], fields[1::2], strict=True):
             if name == b"meta" and value:
                 try:
-                    found.add(_line_key.decode(value).key.encode())
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                    found.add(_line_key.decode(expanded(value.decode())).key.encode())
+                except ValueError:
                     continue
     found.discard(b"")
     return found

@@ -88,6 +88,7 @@ class StoreSettings(Struct, frozen=True, kw_only=True):
     unsafe: bool = False
     timeout: Annotated[float, Meta(ge=0.01, le=60)] = 1.0
     keep_lines: Duration = "48h"
+    compact_lines: bool = False
 
 
 class DatabaseSettings(Struct, frozen=True, kw_only=True):

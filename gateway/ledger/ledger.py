@@ -34,6 +34,7 @@ from gateway.ledger.archive import read_archives
 from gateway.ledger.archive_checkpoint import read_archive_checkpoint, search_settled
 from gateway.ledger.auditing.report import AuditReport
 from gateway.ledger.auditing.store import AuditOptions, audit_store, has_traces
+from gateway.ledger.compact_meta import compact
 from gateway.ledger.dry_run import DryRun, dry_run
 from gateway.ledger.entry import Entry
 from gateway.ledger.gather_all import batches, gather_bounded
@@ -87,6 +88,7 @@ class Ledger:
         journal: Journal | None = None,
         on_shortfall: Shortfall = lambda model, uncollected, late: None,
         on_lines: Callable[[str], object] = lambda account: None,
+        compact_lines: bool = False,
     ) -> None:
         self._links, self._on_lines = links, on_lines
         self._swept: str | bytes = "0"  # the SSCAN cursor of `sweep`
@@ -100,6 +102,7 @@ class Ledger:
             journal=journal,
             on_shortfall=on_shortfall,
             on_lines=on_lines,
+            line_form=compact if compact_lines else None,
         )
         #: Sends the journal's entries again; None without a journal. Pass its `reconnected` to `Store.on_reconnect`.
         self.recovery = Recovery(journal, self._writer, lapse=self.lapse) if journal is not None else None
@@ -350,12 +353,7 @@ class Ledger:
         return await has_traces(self._links, account)
 
     async def lines(
-        self,
-        account: str,
-        *,
-        since: datetime | None = None,
-        archives: Sequence[Path] = (),
-        read: ReadLine = read_line,
+        self, account: str, *, since: datetime | None = None, archives: Sequence[Path] = (), read: ReadLine = read_line
     ) -> AsyncIterator[LedgerLine]:
         """The account's ledger lines since `since`, in order. Without archives, one line stands for those that left.
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gateway.amounts import format_amount
 from gateway.errors.attempt_answer import OPERATORS_OWN
+from gateway.ledger.compact_meta import expanded
 from gateway.store.links import Links, slot
 
 UNREADABLE = "unreadable"  # the kind of a line whose entry cannot be read
@@ -42,7 +43,7 @@ class LedgerLine(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     kind: str
     amount: int  # nano-units, negative for a charge
     balance: int
-    meta_text: str = msgspec.field(name="meta")  # as the stream has it, to the byte
+    meta_text: str = msgspec.field(name="meta")  # as it was settled, to the byte; the stream may have it compact
     hash: str = ""  # the head of the hash chain at this line; only archive files have it
     uncollected: int = 0  # nano-units that the call cost beyond what could be charged; an `adj` line may lower it
     late: bool = False  # the hold was lost before the call was settled
@@ -192,7 +193,14 @@ def read_line(account: str, id_: bytes, fields: list[bytes]) -> LedgerLine:
     if fields[::2] == _USUAL:  # nearly all: 1 µs less than by name
         n, request_id, kind, amount, balance, meta = fields[1::2]
         return LedgerLine(
-            account, id_.decode(), int(n), request_id.decode(), kind.decode(), int(amount), int(balance), meta.decode()
+            account,
+            id_.decode(),
+            int(n),
+            request_id.decode(),
+            kind.decode(),
+            int(amount),
+            int(balance),
+            expanded(meta.decode()),
         )
     values = dict(zip(fields[::2], fields[1::2], strict=True))
     return LedgerLine(
@@ -203,7 +211,7 @@ def read_line(account: str, id_: bytes, fields: list[bytes]) -> LedgerLine:
         values[b"kind"].decode(),
         int(values[b"amount"]),
         int(values[b"bal"]),
-        values[b"meta"].decode(),
+        expanded(values[b"meta"].decode()),
         uncollected=int(values.get(b"uncollected", 0)),
         late=b"late" in values,
     )

@@ -62,7 +62,8 @@ class Waiting(Struct):
 class SettlementWriter:
     """Sends entries. `search` finds the lines of requests without a marker; see `search_settled`.
 
-    `on_lines` is called with an account that has new lines.
+    `on_lines` is called with an account that has new lines. `line_form` makes the meta of a line in the store of the
+    meta of an entry.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class SettlementWriter:
         journal: Journal | None = None,
         on_shortfall: Shortfall = lambda model, uncollected, late: None,
         on_lines: Callable[[str], object] = lambda account: None,
+        line_form: Callable[[str], str] | None = None,
     ) -> None:
         self.journal = journal
         self._links = links
@@ -82,6 +84,7 @@ class SettlementWriter:
         self.on_journaled: Callable[[], None] = lambda: None
         self._on_shortfall = on_shortfall
         self._on_lines = on_lines
+        self._line_form = line_form
         self._search = search
         self._tasks: set[asyncio.Task[None]] = set()
         self._booked = 0  # entries being sent without a future: a future with its callback costs 0.7 µs
@@ -90,7 +93,7 @@ class SettlementWriter:
             links,
             script,
             tick=tick,
-            arguments=_arguments,
+            arguments=self._arguments,
             command=self._command,
             on_answer=self._answered,
             on_failure=self._failed,
@@ -170,7 +173,7 @@ class SettlementWriter:
         text = f"*{4 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}"
         for item in batch.items:
             e = item.entry
-            request_id, key_id, kind, meta = e.request_id, e.key_id, e.kind, e.meta
+            request_id, key_id, kind, meta = e.request_id, e.key_id, e.kind, self._meta(e)
             amount, tokens, at, hold = (
                 str(e.amount),
                 str(e.tokens),
@@ -183,6 +186,26 @@ class SettlementWriter:
                 f"{FORCED if e.force else NOT_FORCED}{LENGTH[len(meta)]}{meta}{LENGTH[len(hold)]}{hold}"
             )
         return f"{text}\r\n".encode() if text.isascii() else b""  # LENGTH counts characters
+
+    def _arguments(self, batch: Batch[Waiting]) -> list[Argument]:
+        args: list[Argument] = []
+        for item in batch.items:
+            e = item.entry
+            args += (
+                e.request_id,
+                e.key_id,
+                e.kind,
+                e.amount,
+                e.tokens,
+                e.at,
+                e.force,
+                self._meta(e),
+                e.hold if e.hold >= 0 else held_in(e.meta),
+            )
+        return args
+
+    def _meta(self, entry: Entry) -> str:
+        return entry.meta if self._line_form is None else self._line_form(entry.meta)
 
     def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
         if reply[0] == NOACCT:
@@ -347,21 +370,3 @@ def _charge(hold: Hold, record: CallRecord) -> Entry:
 def _release(hold: Hold, record: CallRecord | None) -> Entry:
     meta = released_meta(hold) if record is None else settled_meta(hold, record, clamped=False)
     return Entry(hold.key.account, hold.request_id, hold.key.id, "void", 0, 0, hold.admitted_at, meta, hold=hold.amount)
-
-
-def _arguments(batch: Batch[Waiting]) -> list[Argument]:
-    args: list[Argument] = []
-    for item in batch.items:
-        e = item.entry
-        args += (
-            e.request_id,
-            e.key_id,
-            e.kind,
-            e.amount,
-            e.tokens,
-            e.at,
-            e.force,
-            e.meta,
-            e.hold if e.hold >= 0 else held_in(e.meta),
-        )
-    return args

@@ -120,6 +120,7 @@ class Gateway:
             journal=journal,
             on_shortfall=self.metrics.shortfall,
             on_lines=self.import_hints.add,
+            compact_lines=settings.store.compact_lines,
         )
         self.price_tables = PriceTables(store)
         store.on_reconnect = self._reconnected
@@ -196,10 +197,7 @@ class Gateway:
         return Application(self)
 
     async def reload(self, settings: Settings) -> None:
-        """Use new settings from the next request on; sockets, store and plugins do not change.
-
-        SettingsError if a provider that serves cannot be created with them; then the old settings stay in use.
-        """
+        """Use new settings, except for sockets, store and plugins; after a SettingsError the old ones stay in use."""
         async with self._changing:
             found = await self.lists.with_lists(settings)
             catalog = await asyncio.to_thread(Catalog.build, found.settings, (self.settings, self.catalog))

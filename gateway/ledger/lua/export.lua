@@ -29,9 +29,12 @@ elseif since ~= '' then
         named[#named + 1] = kid
       end
     end
+    local function key_of(meta)
+      return string.match(meta, '^{"key":"([^"]+)"') or string.match(meta, '^%["([^"]+)"')
+    end
     for _, line in ipairs(lines) do
       for j = 1, #line[2], 2 do
-        if line[2][j] == 'meta' then name(string.match(line[2][j + 1], '^{"key":"([^"]+)"')) end
+        if line[2][j] == 'meta' then name(key_of(line[2][j + 1])) end
       end
     end
     for i = 2, #holds, 2 do name(string.match(holds[i], '^%d+ %d+ %d+ %d+ %d+ %S+ (%S+) ')) end

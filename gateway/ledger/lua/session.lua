@@ -2,12 +2,14 @@
 -- calls of this day have spent and hold, its start (µs), and gmax, the limit of the account's group at the last admission.
 -- It expires at the end of the day. It is there only if a limit held when a call was admitted: smax of the key, smax of
 -- the account or that of the group; the lowest one counts. Calls of an earlier day are not counted any more.
--- The id of the session is the last field of the hold's note, and of the meta of the line.
+-- The id of the session is the last field of the hold's note. In the meta of a line only `joined` may follow it, and the
+-- bracket of the compact form.
 
 local DAY_MS = 86400000
 
 local function session_name(A, meta)
-  local id = string.match(meta, '"session":"([^"]*)"}$')
+  local id = string.match(meta, '"session":"([^"]*)"}%]?$')
+    or string.match(meta, '"session":"([^"]*)","joined":{"form":"%a+","offset":%d+}}%]?$')
   return id and A .. ':ss:' .. id
 end
 
