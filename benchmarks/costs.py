@@ -27,6 +27,7 @@ from rich.console import Console
 
 from benchmarks.contenders import Place
 from benchmarks.cores import available_cores, pinned, share_out
+from benchmarks.database_size import database_line
 from benchmarks.fault import BenchFault
 from benchmarks.load import Load
 from benchmarks.page import DOCS, put
@@ -76,6 +77,7 @@ class Costs(Struct, frozen=True, kw_only=True):
     account_memory: int
     key_memory: int
     line_memory: int  # until it is trimmed
+    compact_line_memory: int | None = None  # the same with `store.compact_lines`
     marker_memory: int  # for 24 hours after a call
     hold_memory: int  # while a call runs
     # Disk
@@ -83,6 +85,9 @@ class Costs(Struct, frozen=True, kw_only=True):
     line_on_disk: int  # in a rewritten file, at most as much as in memory
     journal_per_request: int  # for some two minutes
     log_per_request: int
+    # The database, bytes per ledger line
+    sqlite_line: int | None = None
+    postgres_line: int | None = None
 
 
 @click.command()
@@ -90,14 +95,15 @@ class Costs(Struct, frozen=True, kw_only=True):
 @click.option(
     "--to", "file", default=FILE, type=click.Path(path_type=Path), metavar="FILE", help="Default: costs.json."
 )
-def costs(*, seconds: float, file: Path) -> None:
+@click.option("--database", default="", metavar="URL", help="An empty PostgreSQL database, to measure lines in it.")
+def costs(*, seconds: float, file: Path, database: str) -> None:
     """Measure what `scale` reckons with and write it to FILE; of costs.json, docs/scaling.md gets a table."""
     messages = Console(stderr=True)
     plan = Plan(rounds=1, seconds=seconds, warmup=2.0, cores=available_cores(), tell=messages.print)
     try:
         prepare()
         with pinned(share_out(plan.cores, workers=1).load):
-            found = take(plan)
+            found = take(plan, database)
     except BenchFault as fault:
         raise click.ClickException(str(fault)) from None
     text = msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"
@@ -107,10 +113,12 @@ def costs(*, seconds: float, file: Path) -> None:
     click.echo(text.decode(), nl=False)
 
 
-def take(plan: Plan) -> Costs:
-    """Everything, in four parts."""
+def take(plan: Plan, database: str) -> Costs:
+    """Everything, in five parts."""
     plan.tell("what things take in the store")
     memory = store_memory()
+    plan.tell("what lines take in the database")
+    in_database = {"sqlite_line": database_line(), "postgres_line": database_line(database) if database else None}
     plan.tell("one account")
     one = one_account(plan)
     plan.tell("open streams")
@@ -121,6 +129,7 @@ def take(plan: Plan) -> Costs:
         machine=machine(),
         others_percent=round(max(one.pop("others"), many.pop("others")), 1),
         **memory,
+        **in_database,
         **one,
         **held,
         **many,
@@ -150,17 +159,25 @@ def table_of(costs: Costs) -> str:
         ("store: memory per account, with its first ledger line", f"{costs.account_memory:,} bytes"),
         ("store: memory per key", f"{costs.key_memory:,} bytes"),
         ("store: memory per ledger line, until it is trimmed", f"{costs.line_memory:,} bytes"),
+        *_bytes_row("the same with store.compact_lines", costs.compact_line_memory),
         ("store: memory per settled call, for 24 hours (its marker)", f"{costs.marker_memory:,} bytes"),
         ("store: memory per call that runs (its hold)", f"{costs.hold_memory:,} bytes"),
         ("append-only file per request", f"{costs.aof_per_request:,} bytes"),
         ("a ledger line in it once it was rewritten", f"{costs.line_on_disk:,} bytes"),
         ("journal per request, for two minutes", f"{costs.journal_per_request:,} bytes"),
         ("access log per request", f"{costs.log_per_request:,} bytes"),
+        *_bytes_row("database: a ledger line with indexes and sums, SQLite", costs.sqlite_line),
+        *_bytes_row("the same in PostgreSQL", costs.postgres_line),
     ]
     told = f"{costs.machine['cpu']}, Python {costs.machine['python']}, {measured_on([costs.machine])}"
     busy = f"; others used {costs.others_percent:.0f} % of the gateway's core meanwhile, so CPU is told too high"
     lines = ["| what | costs |", "|---|--:|", *(f"| {what} | {amount} |" for what, amount in rows)]
     return "\n".join(lines) + f"\n\n{told}{busy if costs.others_percent > BUSY else ''}.\n"
+
+
+def _bytes_row(what: str, amount: int | None) -> list[tuple[str, str]]:
+    """A row, if it was measured."""
+    return [] if amount is None else [(what, f"{amount:,} bytes")]
 
 
 def _request_rows(accounts: str, cpu: float, importer: float | None) -> list[tuple[str, str]]:
@@ -203,12 +220,14 @@ def store_memory() -> dict[str, Any]:
     accounts, _ = used(Population(accounts=1 + ACCOUNTS))
     keys, _ = used(Population(accounts=1, keys=1 + ACCOUNTS))
     lines, on_disk = used(Population(accounts=1, lines=LINES))
+    compact_lines, _ = used(Population(accounts=1, lines=LINES, compact=True))
     key = (keys - empty) / ACCOUNTS
     return {
         "empty_store_memory": empty,
         "account_memory": round((accounts - empty) / ACCOUNTS - key),
         "key_memory": round(key),
         "line_memory": round((lines - empty) / LINES),
+        "compact_line_memory": round((compact_lines - empty) / LINES),
         "line_on_disk": round(on_disk / LINES),
     }
 

@@ -12,7 +12,7 @@ was filled is one that grew: its audit is clean.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -31,6 +31,7 @@ from gateway.accounts.pepper import load_pepper
 from gateway.amounts import NANO
 from gateway.billing.usage import Usage
 from gateway.ledger import Ledger
+from gateway.ledger.compact_meta import compact
 from gateway.ledger.line_meta import LineMeta
 from gateway.ledger.scripts import SHARED
 from gateway.store import EmbeddedServer, Store
@@ -97,6 +98,7 @@ class Population(Struct, frozen=True, kw_only=True):
     keys: int = 1  # of the first account
     models: int = 1
     lines: int = 0  # of the first account's ledger
+    compact: bool = False  # whether these have the compact form
 
 
 class Site(Struct, frozen=True):
@@ -178,7 +180,7 @@ async def populate(socket: Path, pepper: bytes, population: Population) -> list[
             made += await asyncio.gather(*(keys.create(name) for name in names))
         for _ in range(population.keys - 1):
             await keys.create("a0000000")
-        await write_lines(store, made[0], population.lines)
+        await write_lines(store, made[0], population.lines, form=compact if population.compact else str)
         await _rewritten(store)
         return made
     finally:
@@ -191,17 +193,24 @@ async def _rewritten(store: Store) -> None:
         await asyncio.sleep(0.1)
 
 
-async def write_lines(store: Store, key: CreatedKey, count: int, *, at_once: int = LINES_AT_ONCE) -> None:
+async def write_lines(
+    store: Store,
+    key: CreatedKey,
+    count: int,
+    *,
+    at_once: int = LINES_AT_ONCE,
+    form: Callable[[str], str] = str,
+) -> None:
     """So many settled calls into the ledger of the key's account; those of one script have one time."""
     folder = resources.files("gateway.ledger") / "lua"
     parts = [(folder / f"{part}.lua").read_text(encoding="utf-8") for part in SHARED["settle"]]
-    script, name = Script("".join(parts) + FILL), slot(key.account)
+    script, name, meta = Script("".join(parts) + FILL), slot(key.account), form(meta_of(key.id))
     for start in range(0, count, at_once):
         most = min(at_once, count - start)
-        await store.link(name).eval(script, [name], [start, most, key.id, meta_of(key.id), CHARGE])
+        await store.link(name).eval(script, [name], [start, most, key.id, meta, CHARGE])
 
 
-def meta_of(key_id: str) -> bytes:
+def meta_of(key_id: str) -> str:
     """What a line of an ordinary call tells beside its amount."""
     return msgspec.json.encode(
         LineMeta(
@@ -212,7 +221,10 @@ def meta_of(key_id: str) -> bytes:
             usage=Usage(in_text=812, out_text=204),
             attempts=1,
             outcome="ok",
-            price="0123456789ab",
+            price="0123456789abcdef",
             hold=1_000_000,
+            endpoint="chat",
+            duration_ms=1034,
+            first_token_ms=258,
         )
-    )
+    ).decode()

@@ -1,11 +1,12 @@
-"""What a site of a given size needs, reckoned from measured costs: cores, store servers, memory, disk.
+"""What a site of a given size needs, and what reaches its limit first, computed from measured costs.
 
 ::
 
     python -m benchmarks scale --requests-per-second 1000 --streams 5000 --accounts 20000
 
-Cores of the gateway, servers of the store, memory of both, disk per day, by multiplication with costs.json, which
-`costs` measures. Sharp edge: it is a reckoning for a steady load. Peaks are what `--load` leaves room for.
+Cores of the gateway, servers of the store, memory of both, the database, disk per day, by multiplication with
+costs.json, which `costs` measures. What cannot be made larger by another machine has a limit, as requests a second;
+the lowest one is the first. Sharp edge: it is computed for a steady load. Peaks are what `--load` leaves room for.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from rich.table import Table
 from benchmarks.costs import FILE, Costs
 from benchmarks.report import measured_on
 
-DAY = 86_400
+DAY, HOUR = 86_400, 3_600
 MARKER_DAYS = 1  # how long a settled call is remembered by its id
 JOURNAL_SECONDS = 120  # a segment is open for 30 s, kept for 60 s, and removed when the next one ends
 DOUBLED = 2  # a rewrite of the append-only file: both files are there, and memory is copied as it changes
@@ -39,7 +40,10 @@ class Site(Struct, frozen=True, kw_only=True):
     accounts: int
     keys: int  # of each account
     largest: float  # share of all requests that one account makes
-    days: int  # that ledger lines stay in the store
+    hours: float  # that ledger lines stay in the store
+    compact: bool  # whether they are stored in the compact form
+    kept: float  # days that they stay in the database
+    database: float  # TiB that the database may take
     load: float  # share of a core that may be used
     cores: int  # of a gateway's machine
     memory: float  # GiB that a store server may hold
@@ -53,11 +57,47 @@ class Need(Struct, frozen=True):
     because: str
 
 
+class Limit(Struct, frozen=True):
+    """The rate at which a part is used up that another machine does not make larger."""
+
+    what: str
+    requests: float  # per second, of the whole site
+    because: str
+
+
 def needs(site: Site, costs: Costs) -> Iterator[Need]:
     """Everything, part by part."""
     yield from _gateway(site, costs)
     yield from _store(site, costs)
+    yield from _database(site, costs)
     yield from _disk(site, costs)
+
+
+def limits(site: Site, costs: Costs) -> list[Limit]:
+    """Those that the costs know of, the lowest one first."""
+    return sorted(_limits(site, costs), key=lambda limit: limit.requests)
+
+
+def _limits(site: Site, costs: Costs) -> Iterator[Limit]:
+    if site.largest:
+        yield Limit(
+            "the largest account",
+            site.load * 1e6 / costs.store_cpu_per_request / site.largest,
+            f"one store server has all of it, and {site.largest:.0%} of the requests; split the account",
+        )
+    if costs.importer_cpu_per_request_spread:
+        yield Limit(
+            "the importer",
+            site.load * 1e6 / costs.importer_cpu_per_request_spread,
+            f"one process copies all lines, {costs.importer_cpu_per_request_spread:.0f} µs each; beyond it the store "
+            "keeps lines longer",
+        )
+    if line := costs.postgres_line or costs.sqlite_line:
+        yield Limit(
+            "the database's disk",
+            site.database * 2**40 / (line * site.kept * DAY),
+            f"{site.database:g} TiB for lines of {site.kept:g} days; a smaller database.keep",
+        )
 
 
 def _gateway(site: Site, costs: Costs) -> Iterator[Need]:
@@ -81,7 +121,8 @@ def _gateway(site: Site, costs: Costs) -> Iterator[Need]:
 
 def _store(site: Site, costs: Costs) -> Iterator[Need]:
     people = site.accounts * (costs.account_memory + site.keys * costs.key_memory)
-    lines = site.requests * DAY * site.days * costs.line_memory
+    each = costs.compact_line_memory if site.compact and costs.compact_line_memory else costs.line_memory
+    lines = site.requests * HOUR * site.hours * each
     markers = site.requests * DAY * MARKER_DAYS * costs.marker_memory
     holds = (site.streams + site.requests) * costs.hold_memory
     memory = people + lines + markers + holds
@@ -103,10 +144,19 @@ def _store(site: Site, costs: Costs) -> Iterator[Need]:
     yield Need(
         "store memory",
         size(memory),
-        f"{size(lines)} ledger lines of {site.days} days, {size(markers)} markers of {MARKER_DAYS} day, {size(people)} "
-        f"accounts and keys, {size(holds)} holds",
+        f"{size(lines)} ledger lines of {site.hours:g} hours, {size(markers)} markers of {MARKER_DAYS} day, "
+        f"{size(people)} accounts and keys, {size(holds)} holds",
     )
     yield Need("… while files are rewritten", size(DOUBLED * memory), "at worst, when everything changes meanwhile")
+
+
+def _database(site: Site, costs: Costs) -> Iterator[Need]:
+    line, kind = costs.postgres_line or costs.sqlite_line, "PostgreSQL" if costs.postgres_line else "SQLite"
+    if not line:
+        return
+    daily = site.requests * DAY * line
+    yield Need("database growth", f"{size(daily)}/day", f"{line} bytes a line in {kind}, with indexes and sums")
+    yield Need("database at last", size(daily * site.kept), f"lines of {site.kept:g} days (database.keep)")
 
 
 def _disk(site: Site, costs: Costs) -> Iterator[Need]:
@@ -115,7 +165,9 @@ def _disk(site: Site, costs: Costs) -> Iterator[Need]:
         "append-only file", f"{size(calls * costs.aof_per_request)}/day", "written; rewritten when it has doubled"
     )
     yield Need(
-        "… at rest", size(calls * site.days * costs.line_on_disk), f"ledger lines of {site.days} days, once rewritten"
+        "… at rest",
+        size(site.requests * HOUR * site.hours * costs.line_on_disk),
+        f"ledger lines of {site.hours:g} hours, once rewritten",
     )
     yield Need("journals", size(site.requests * JOURNAL_SECONDS * costs.journal_per_request), "the last two minutes")
     yield Need("access log", f"{size(calls * costs.log_per_request)}/day", "until you rotate it")
@@ -136,7 +188,10 @@ def size(amount: float) -> str:
 @click.option("--accounts", default=1000, show_default=True, type=click.IntRange(1))
 @click.option("--keys", default=3, show_default=True, type=click.IntRange(1), help="Of each account.")
 @click.option("--largest", default=0.1, show_default=True, type=click.FloatRange(0, 1), help="Account's share of all.")
-@click.option("--days", default=3, show_default=True, type=click.IntRange(2), help="Ledger lines stay in the store.")
+@click.option("--hours", default=48.0, show_default=True, type=click.FloatRange(25), help="store.keep_lines.")
+@click.option("--compact", is_flag=True, help="store.compact_lines.")
+@click.option("--kept", default=2555.0, show_default=True, type=click.FloatRange(2), help="database.keep, in days.")
+@click.option("--database", default=8.0, show_default=True, type=click.FloatRange(0.001), help="TiB of its disk.")
 @click.option("--load", default=0.5, show_default=True, type=click.FloatRange(0.05, 1), help="Of a core, at most.")
 @click.option("--cores", default=4, show_default=True, type=click.IntRange(1), help="Of a gateway's machine.")
 @click.option("--memory", default=32.0, show_default=True, type=click.FloatRange(1), help="GiB in a store server.")
@@ -150,14 +205,17 @@ def scale(
     accounts: int,
     keys: int,
     largest: float,
-    days: int,
+    hours: float,
+    compact: bool,
+    kept: float,
+    database: float,
     load: float,
     cores: int,
     memory: float,
     file: Path,
     as_json: bool,
 ) -> None:
-    """Reckon what a site needs: cores, store servers, memory, disk per day."""
+    """Compute what a site needs: cores, store servers, memory, the database, disk per day; and its limits."""
     costs = msgspec.json.decode(file.read_bytes(), type=Costs)
     site = Site(
         requests=requests,
@@ -166,14 +224,17 @@ def scale(
         accounts=accounts,
         keys=keys,
         largest=largest,
-        days=days,
+        hours=hours,
+        compact=compact,
+        kept=kept,
+        database=database,
         load=load,
         cores=cores,
         memory=memory,
     )
-    found = list(needs(site, costs))
+    found, ends = list(needs(site, costs)), limits(site, costs)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode({"site": site, "needs": found}), indent=1))
+        click.echo(msgspec.json.format(msgspec.json.encode({"site": site, "needs": found, "limits": ends}), indent=1))
         return
     table = Table(title=f"{requests:,.0f} requests/s, {streams:,} streams, {accounts:,} accounts", title_justify="left")
     table.add_column("what")
@@ -183,6 +244,13 @@ def scale(
         table.add_row(need.what, need.amount, need.because)
     console = Console(width=None if sys.stdout.isatty() else 140)
     console.print(table)
+    last = Table(title="what reaches its limit first", title_justify="left")
+    last.add_column("what")
+    last.add_column("at requests/s", justify="right")
+    last.add_column("because")
+    for limit in ends:
+        last.add_row(limit.what, f"{limit.requests:,.0f}{'' if limit.requests > requests else ' !'}", limit.because)
+    console.print(last)
     console.print(
         f"Costs on {costs.machine['cpu']}, {measured_on([costs.machine])}; "
         f"others used {costs.others_percent:.0f} % of the core."

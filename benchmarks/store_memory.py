@@ -32,13 +32,10 @@ from rich.table import Table
 
 from benchmarks.scale import size
 from benchmarks.store_parts import Part, parts_of, used_memory, version_of
+from benchmarks.usual_call import BALANCE, PEPPER, QUOTE, record_of
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.authenticator import Authenticator
 from gateway.accounts.keys import Keys
-from gateway.billing.call_record import CallRecord
-from gateway.billing.price import Price
-from gateway.billing.quote import Quote
-from gateway.billing.usage import Usage
 from gateway.database.address import DatabaseAddress
 from gateway.database.engine import Database
 from gateway.history import sweep
@@ -52,17 +49,12 @@ from gateway.metrics import Metrics
 from gateway.store import EmbeddedServer, Store
 from gateway.store.command import Script
 
-PEPPER = b"benchmark pepper, not a secret"
 REAL_DAY = 86_400
 DAY_MS = "86400000"  # in the scripts
 LINE_DAYS, MARKER_DAYS = 2, 1  # the default of store.keep_lines; a marker and an idempotency record
 RATES = (200, 1000)  # calls a second, for which the table computes
 STEP = 0.05  # seconds between two groups of calls
 SAMPLES = 12  # of a day
-BALANCE = 9 * 10**15
-USAGE = Usage(in_text=812, in_cached=100, out_text=204, out_reasoning=30)
-PRICE = Price(version="0123456789abcdef", input=250_000, cached_input=25_000, output=2_000_000)
-QUOTE = Quote("gpt-5-mini", frozenset({"default"}), PRICE, USAGE, USAGE, hold=1_000_000, tokens=1500)
 PERIODS = {"lines": LINE_DAYS, "markers": MARKER_DAYS, "idempotency": MARKER_DAYS}
 
 
@@ -75,6 +67,7 @@ class Load(Struct, frozen=True, kw_only=True):
     share: float  # of the calls with an Idempotency-Key
     answer: int  # bytes of a stored answer
     seconds: float  # that a call runs, on average
+    compact: bool  # store.compact_lines
 
 
 class Found(Struct, kw_only=True):
@@ -102,13 +95,22 @@ class Found(Struct, kw_only=True):
 @click.option("--share", default=0.1, show_default=True, type=click.FloatRange(0, 1), help="With an Idempotency-Key.")
 @click.option("--answer", default=1500, show_default=True, type=click.IntRange(1), help="Bytes of a stored answer.")
 @click.option("--latency", default=1.0, show_default=True, type=click.FloatRange(0, 60), help="Seconds of a call.")
+@click.option("--compact", is_flag=True, help="store.compact_lines.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write everything measured to FILE.")
 def store_memory(
-    *, rate: int, day: float, accounts: int, share: float, answer: int, latency: float, json_file: Path | None
+    *,
+    rate: int,
+    day: float,
+    accounts: int,
+    share: float,
+    answer: int,
+    latency: float,
+    compact: bool,
+    json_file: Path | None,
 ) -> None:
     """Measure the store's memory per line, marker and idempotency record at a steady rate, with trimming."""
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 120)
-    load = Load(rate=rate, day=day, accounts=accounts, share=share, answer=answer, seconds=latency)
+    load = Load(rate=rate, day=day, accounts=accounts, share=share, answer=answer, seconds=latency, compact=compact)
     shorten(load)
     found = asyncio.run(measure(load, messages))
     if json_file:
@@ -206,7 +208,7 @@ class Calls:
         self._store = store
         self._load = load
         self._hints = import_hints.ImportHints(store)
-        self._ledger = Ledger(store, {}, on_lines=self._hints.add)
+        self._ledger = Ledger(store, {}, on_lines=self._hints.add, compact_lines=load.compact)
         self._records = Idempotency(store)
         self._keys: list[ApiKey] = []
         self._running: set[asyncio.Task[None]] = set()
@@ -263,30 +265,6 @@ class Calls:
         found = await self._records.claim(key, name, digest=digest, request_id=request_id, model=QUOTE.model)
         assert isinstance(found, Claim)
         return found
-
-
-def record_of(key: ApiKey, request_id: str, seconds: float) -> CallRecord:
-    """The record of a usual chat call."""
-    return CallRecord(
-        request_id=request_id,
-        endpoint="chat",
-        account=key.account,
-        key=key.id,
-        model=QUOTE.model,
-        provider="openai",
-        outcome="ok",
-        status=200,
-        usage=USAGE,
-        tokens_in=USAGE.tokens_in,
-        tokens_out=USAGE.tokens_out,
-        cost=random.randrange(100_000, 900_000),
-        attempts=1,
-        duration=seconds,
-        first_token=seconds / 4,
-        stream=True,
-        served_model=QUOTE.model,
-        upstream_model="gpt-5-mini-2025-08-07",
-    )
 
 
 def table_of(found: Found) -> Table:

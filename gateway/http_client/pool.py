@@ -19,6 +19,7 @@ from gateway.http_client.deadline_timer import Deadlines
 from gateway.http_client.request import Address
 
 READ_BYTES: Final = 64 * 1024  # one buffer for all connections of a loop
+MOST_TRIED: Final = 16  # origins, the newest ones, that `Pool.connects` tries at once
 MAX_IDLE: Final = 1024  # idle connections kept per origin; a burst may use all of them
 
 
@@ -41,10 +42,18 @@ class Origin:
         return None
 
     async def connect(self, within: float) -> ClientConnection:
-        """A new connection, with TLS if needed, in `within` seconds.
+        """A new connection for a call, with TLS if needed, in `within` seconds.
 
         Raises UpstreamUnreachable or UpstreamTimeout; Overloaded if this machine lacks a descriptor or memory for it.
         """
+        began = self._pool.connecting()
+        try:
+            return await self.try_to_connect(within)
+        finally:
+            self._pool.connected(began)
+
+    async def try_to_connect(self, within: float) -> ClientConnection:
+        """`connect`, without a call."""
         try:
             async with asyncio.timeout(within):
                 connection = await self._route.open(lambda: ClientConnection(self))
@@ -76,6 +85,7 @@ class Origin:
     def opened(self, connection: ClientConnection) -> None:
         """Called when a connection was made."""
         self._open.add(connection)
+        self._pool.made_at = self._pool.loop.time()
 
     def put_back(self, connection: ClientConnection) -> None:
         """Called when a connection is free."""
@@ -102,6 +112,8 @@ class Pool:
     keepalive: float  # seconds that an idle connection is kept
     tls: ssl.SSLContext | None
     read_view: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
+    made_at: float = 0.0  # the loop's time at which the last connection to any origin was made
+    _connecting: dict[object, float] = field(default_factory=dict)  # since when, the longest first
     _origins: dict[tuple[str, str, int], Origin] = field(default_factory=dict)
     _timer: asyncio.TimerHandle | None = None
 
@@ -114,20 +126,34 @@ class Pool:
             origin = self._origins[key] = Origin(self, address.host, address.port, tls)
         return origin
 
+    def connecting(self) -> object:
+        """Note that a call waits for a connection; pass the result to `connected` when it does not wait any more."""
+        waiting = object()
+        self._connecting[waiting] = self.loop.time()
+        return waiting
+
+    def connected(self, waiting: object) -> None:
+        """The end of `connecting`."""
+        del self._connecting[waiting]
+
+    def waits(self, seconds: float) -> bool:
+        """Whether a call has waited so long for a connection, and none to any origin was made since it began."""
+        latest = self.loop.time() - seconds
+        return any(self.made_at < began <= latest for began in self._connecting.values())
+
     async def connects(self, within: float) -> bool | None:
-        """Whether any origin takes a connection in `within` seconds; None if there is none, or no descriptor."""
-        if not self._origins:
-            return None
-        for origin in tuple(self._origins.values()):
-            try:
-                connection = await origin.connect(within)
-            except (UpstreamTimeout, UpstreamUnreachable):
-                continue
-            except Overloaded:
-                return None
-            connection.abort()
-            return True
-        return False
+        """Whether one of some origins takes a connection in `within` seconds; None without one, or no descriptor."""
+        some = tuple(self._origins.values())[-MOST_TRIED:]
+        trying = {asyncio.ensure_future(_takes_connection(origin, within)) for origin in some}
+        answers = set[bool | None]()
+        try:
+            while trying and not answers & {True, None}:
+                done, trying = await asyncio.wait(trying, return_when=asyncio.FIRST_COMPLETED)
+                answers |= {attempt.result() for attempt in done}
+        finally:
+            for attempt in trying:
+                attempt.cancel()
+        return True if True in answers else None if None in answers or not answers else False
 
     def note_idle(self, connection: ClientConnection) -> None:
         """Start the idle time of a connection; all share one timer."""
@@ -155,3 +181,15 @@ class Pool:
         oldest = [since for origin in self._origins.values() if (since := origin.drop_idle_since(now - self.keepalive))]
         if oldest:
             self._timer = self.loop.call_at(min(oldest) + self.keepalive, self._drop_idle)
+
+
+async def _takes_connection(origin: Origin, within: float) -> bool | None:
+    """Whether it does; None if this machine lacks a descriptor."""
+    try:
+        connection = await origin.try_to_connect(within)
+    except (UpstreamTimeout, UpstreamUnreachable):
+        return False
+    except Overloaded:
+        return None
+    connection.abort()
+    return True

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024  # of an answer that is read as a whole
 MAX_LINE_BYTES = 8 * 1024 * 1024  # as of a line of an event stream
-CONNECT_WITHIN = 5.0  # seconds for each host that `connects` tries
+CONNECT_WITHIN = 2.0  # seconds for the hosts that `connects` tries
+LONG_WAIT = 1.0  # seconds for a connection; the first packet is sent again after one
 WITH_BODY = frozenset({"POST", "PUT", "PATCH"})  # methods that send an empty body if none is given
 
 Body = bytes | AsyncIterator[bytes] | Multipart | None
@@ -122,6 +123,10 @@ class Upstream:
     async def connects(self) -> bool | None:
         """Whether any host that got requests takes a connection; None if there is none, as with a proxy."""
         return await self._pool.connects(CONNECT_WITHIN) if self._pool is not None else None
+
+    def waits(self) -> bool:
+        """Whether calls have waited for a connection for more than `LONG_WAIT`, and none was made meanwhile."""
+        return self._pool is not None and self._pool.waits(LONG_WAIT)
 
     async def close(self) -> None:
         """Close every connection, also those in use and those of views; a view has no connections itself."""

@@ -283,7 +283,8 @@ class Worker:
         assert self.gateway is not None
         self.gateway.model_health.note()
         if self._reach is None:
-            self._reach = UpstreamReach(self.gateway.health, self.gateway.upstream.connects)
+            upstream = self.gateway.upstream
+            self._reach = UpstreamReach(self.gateway.health, upstream.connects, upstream.waits)
         reaches = self._reach.look(time.monotonic())
         if reaches != self._reaches_upstreams:
             self._reaches_upstreams = reaches

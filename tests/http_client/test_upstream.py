@@ -7,7 +7,7 @@ import contextlib
 import gzip
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
@@ -37,6 +37,21 @@ async def upstream() -> AsyncIterator[Upstream]:
         yield link
     finally:
         await link.close()
+
+
+@contextlib.contextmanager
+def full_listener() -> Iterator[int]:
+    """The port of a listener whose queue is full: packets to it are dropped."""
+    with (
+        contextlib.closing(socket.create_server(("127.0.0.1", 0), backlog=0)) as listener,
+        contextlib.ExitStack() as stack,
+    ):
+        port = listener.getsockname()[1]
+        for _ in range(8):
+            waiting = stack.enter_context(contextlib.closing(socket.socket()))
+            waiting.setblocking(False)
+            waiting.connect_ex(("127.0.0.1", port))
+        yield port
 
 
 @contextlib.asynccontextmanager
@@ -574,3 +589,21 @@ async def test_connection_is_tried_to_the_hosts_that_got_requests() -> None:
             )
             await answer.read()
             assert await link.connects() is True, "one of them is enough"
+
+
+@pytest.mark.slow
+async def test_call_waits_for_a_connection_until_any_host_takes_one() -> None:
+    async with upstream() as link, FakeUpstream() as server:
+        with full_listener() as port:
+            call = asyncio.create_task(link.send("POST", f"http://127.0.0.1:{port}/v1", body=b"{}"))
+            await until(link.waits)
+            assert await link.connects() is False
+            assert link.waits()
+            await (
+                await link.send("POST", f"{server.base_url}/chat/completions", body=b'{"model":"m","messages":[{}]}')
+            ).read()
+            assert not link.waits(), "a connection was made meanwhile"
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+        assert not link.waits()

@@ -127,3 +127,59 @@ async def test_one_attempt_runs_at_a_time(health: CircuitRegistry, failed: Circu
         await asyncio.sleep(0)
     assert len(begun) == 1
     reach.close()
+
+
+async def test_machine_is_not_ready_while_calls_wait_for_connections_and_nothing_connects(
+    health: CircuitRegistry,
+) -> None:
+    network = Network()
+    waiting = [True]
+    reach = UpstreamReach(health, network.connects, lambda: waiting[0])
+    assert reach.look(BEGAN), "nothing was tried yet"
+    await settled(network, 1)
+    waiting[0] = False  # the calls have failed
+    assert not reach.look(BEGAN + 1)
+    await settled(network, 2)
+    assert not reach.look(BEGAN + 2)
+    network.result = True
+    await settled(network, 3)
+    assert reach.look(BEGAN + 3)
+    assert reach.look(BEGAN + 4)
+    assert network.attempts == 3
+
+
+@pytest.mark.parametrize("result", [True, None])
+async def test_machine_stays_ready_while_calls_wait_if_a_host_takes_a_connection_or_none_can_be_tried(
+    health: CircuitRegistry, result: bool | None
+) -> None:
+    network = Network()
+    network.result = result
+    reach = UpstreamReach(health, network.connects, lambda: True)
+    for number in range(4):
+        assert reach.look(BEGAN + number)
+        await settled(network, number + 1)
+
+
+async def test_machine_stays_ready_if_the_calls_got_their_connections_during_the_attempt(
+    health: CircuitRegistry,
+) -> None:
+    network = Network()
+    waiting = iter([True, False, False])
+    reach = UpstreamReach(health, network.connects, lambda: next(waiting))
+    assert reach.look(BEGAN)
+    await settled(network, 1)
+    assert reach.look(BEGAN + 1)
+    assert network.attempts == 1
+
+
+async def test_machine_without_connections_for_waiting_calls_is_ready_after_five_minutes(
+    health: CircuitRegistry,
+) -> None:
+    network = Network()
+    reach = UpstreamReach(health, network.connects, lambda: True)
+    reach.look(BEGAN)
+    await settled(network, 1)
+    assert not reach.look(BEGAN + AT_MOST - 1)
+    await settled(network, 2)
+    assert reach.look(BEGAN + AT_MOST)
+    reach.close()
