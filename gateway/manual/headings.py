@@ -93,8 +93,17 @@ def sections_of(page: str, text: str) -> list[Section]:
     return found
 
 
+def _as_code(line: str) -> str:
+    """A line of a block of code as inline code, whose asterisks are no emphasis."""
+    marks = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    return f"{marks} {line} {marks}" if line.strip() else line
+
+
 def _parts(text: str) -> Iterator[tuple[int, str, str]]:
-    """Level, Markdown of the title and lines of each section; a heading in a block of code is none."""
+    """Level, Markdown of the title and lines of each section; a heading in a block of code is none.
+
+    Lines of such a block are inline code.
+    """
     level, title, lines, fence = 0, "", list[str](), ""
     for line in text.splitlines():
         mark = line.lstrip()[:3]
@@ -103,7 +112,7 @@ def _parts(text: str) -> Iterator[tuple[int, str, str]]:
             continue
         heading = None if fence else _HEADING.fullmatch(line)
         if heading is None:
-            lines.append(line)
+            lines.append(_as_code(line) if fence else line)
             continue
         if level:
             yield level, title, "\n".join(lines)

@@ -129,6 +129,12 @@ def test_markdown_becomes_plain_text() -> None:
     assert plain(text) == "bold x and a*b | c a · b k · v | w quote"
 
 
+def test_block_of_code_keeps_its_asterisks_and_marks() -> None:
+    text = '# T\n\nBefore.\n\n```toml\n[models."openrouter/*"]\n- a `*b*` c\n# no heading\n```\n\n**After**.\n'
+    (section,) = sections_of("t.md", text)
+    assert section.text == 'Before. [models."openrouter/*"] - a `*b*` c # no heading After.'
+
+
 def test_section_has_the_text_of_code_but_no_heading_of_it() -> None:
     sections = sections_of("p", "# T\n\nabout\n\n```sh\n# no heading\ngateway serve\n```\n\n## S ##\n\n| `key` | x |\n")
     assert [one.heading.title for one in sections] == ["T", "S"]
