@@ -30,6 +30,7 @@ class Case:
 def test_quick_run_has_some_of_the_cases_of_a_test_that_has_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quick, "MANY", 20)  # further versions of Python have a smaller number
     monkeypatch.setattr(quick, "EVERY", 1)
+    monkeypatch.setattr(quick, "TURN", 0)
     few, many = ([Case(f"a.py::{name}[{n}-x]") for n in range(count)] for name, count in (("few", 20), ("many", 1000)))
     left = [item.nodeid for item in quick.left_out([*few, *many])]  # type: ignore[list-item]
     kept = [case.nodeid for case in many if case.nodeid not in left]
@@ -41,13 +42,18 @@ def test_quick_run_has_some_of_the_cases_of_a_test_that_has_many(monkeypatch: py
     assert len(quick.left_out(few)) == 15  # type: ignore[arg-type]
 
 
-def test_quick_run_of_a_version_between_others_has_half_of_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_versions_have_half_of_the_tests_each_and_together_all(monkeypatch: pytest.MonkeyPatch) -> None:
     cases: list[Any] = [Case(f"a.py::test_{number}") for number in range(1000)]
     monkeypatch.setattr(quick, "EVERY", 1)
+    monkeypatch.setattr(quick, "TURN", 0)
     assert quick.left_out(cases) == []
     monkeypatch.setattr(quick, "EVERY", 2)
     left = quick.left_out(cases)
     assert 450 < len(left) < 550 and left == quick.left_out(cases)
+    monkeypatch.setattr(quick, "TURN", 1)
+    assert {item.nodeid for item in quick.left_out(cases)} == {item.nodeid for item in cases} - {
+        item.nodeid for item in left
+    }
 
 
 @given(strategies.booleans())
