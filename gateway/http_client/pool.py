@@ -85,6 +85,7 @@ class Origin:
     def opened(self, connection: ClientConnection) -> None:
         """Called when a connection was made."""
         self._open.add(connection)
+        self._pool.made += 1
         self._pool.made_at = self._pool.loop.time()
 
     def put_back(self, connection: ClientConnection) -> None:
@@ -112,6 +113,7 @@ class Pool:
     keepalive: float  # seconds that an idle connection is kept
     tls: ssl.SSLContext | None
     read_view: memoryview = field(default_factory=lambda: memoryview(bytearray(READ_BYTES)))
+    made: int = 0  # connections to any origin so far
     made_at: float = 0.0  # the loop's time at which the last connection to any origin was made
     _connecting: dict[object, float] = field(default_factory=dict)  # since when, the longest first
     _origins: dict[tuple[str, str, int], Origin] = field(default_factory=dict)

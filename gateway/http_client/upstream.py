@@ -124,6 +124,11 @@ class Upstream:
         """Whether any host that got requests takes a connection; None if there is none, as with a proxy."""
         return await self._pool.connects(CONNECT_WITHIN) if self._pool is not None else None
 
+    @property
+    def made(self) -> int:
+        """How many connections were made."""
+        return self._pool.made if self._pool is not None else 0
+
     def waits(self) -> bool:
         """Whether calls have waited for a connection for more than `LONG_WAIT`, and none was made meanwhile."""
         return self._pool is not None and self._pool.waits(LONG_WAIT)

@@ -12,26 +12,34 @@ either while calls wait for a connection, none is made, and no host takes one th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
+from typing import Protocol
 
 from gateway.routing.circuit_registry import CircuitRegistry
 
 AT_MOST = 300.0  # seconds
 
-Connects = Callable[[], Awaitable[bool | None]]
+
+class Connections(Protocol):
+    """The connections of this process to its upstreams."""
+
+    @property
+    def made(self) -> int:
+        """How many were made so far."""
+
+    def waits(self) -> bool:
+        """Whether calls wait for connections, and none is made."""
+
+    async def connects(self) -> bool | None:
+        """Whether an upstream takes a connection; None if that cannot be tried."""
 
 
 class UpstreamReach:
-    """`look` once a second.
+    """`look` once a second."""
 
-    `connects`: whether an upstream takes a connection; None if that cannot be tried. `waits`: whether calls wait for
-    connections, and none is made.
-    """
-
-    def __init__(self, health: CircuitRegistry, connects: Connects, waits: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, health: CircuitRegistry, connections: Connections) -> None:
         self._health = health
-        self._connects = connects
-        self._waits = waits
+        self._connections = connections
         self._reaches = True
         self._due: float | None = None  # since when calls may probe a target that nothing has reached yet
         self._cut_off: float | None = None  # since when no connection is made, though no target has failed too often
@@ -55,7 +63,7 @@ class UpstreamReach:
         self._due = None
         if self._cut_off is not None and now >= self._cut_off + AT_MOST:
             self._cut_off = None
-        elif self._cut_off is not None or self._waits():
+        elif self._cut_off is not None or self._connections.waits():
             self._begin(self._doubt(now))
         return self._cut_off is not None
 
@@ -72,12 +80,13 @@ class UpstreamReach:
 
     async def _probe(self) -> None:
         """Connect to any upstream; the targets may be probed if one answers."""
-        if await self._connects() is not False and self._due is not None:
+        if await self._connections.connects() is not False and self._due is not None:
             self._reaches = True
 
     async def _doubt(self, now: float) -> None:
         """Connect to any upstream while calls wait; they may have got a connection meanwhile."""
-        if await self._connects() is not False or (self._cut_off is None and not self._waits()):
+        before = self._connections.made
+        if await self._connections.connects() is not False or self._connections.made != before:
             self._cut_off = None
         elif self._cut_off is None:
             self._cut_off = now

@@ -283,8 +283,7 @@ class Worker:
         assert self.gateway is not None
         self.gateway.model_health.note()
         if self._reach is None:
-            upstream = self.gateway.upstream
-            self._reach = UpstreamReach(self.gateway.health, upstream.connects, upstream.waits)
+            self._reach = UpstreamReach(self.gateway.health, self.gateway.upstream)
         reaches = self._reach.look(time.monotonic())
         if reaches != self._reaches_upstreams:
             self._reaches_upstreams = reaches

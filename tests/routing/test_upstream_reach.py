@@ -22,9 +22,17 @@ class Network:
     def __init__(self) -> None:
         self.result: bool | None = False
         self.attempts = 0
+        self.made = 0
+        self.is_waited_for = False
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    def waits(self) -> bool:
+        return self.is_waited_for
 
     async def connects(self) -> bool | None:
         self.attempts += 1
+        await self.answers.wait()
         await asyncio.sleep(0)
         return self.result
 
@@ -55,7 +63,7 @@ async def test_machine_is_not_ready_while_nothing_connects_though_a_probe_is_due
     health: CircuitRegistry, failed: Circuit
 ) -> None:
     network = Network()
-    reach = UpstreamReach(health, network.connects)
+    reach = UpstreamReach(health, network)
     assert not reach.look(BEGAN)
     assert network.attempts == 0, "no call may probe it yet"
     for number in (1, 2, 3):
@@ -72,7 +80,7 @@ async def test_machine_is_not_ready_while_nothing_connects_though_a_probe_is_due
 async def test_failed_probe_makes_the_machine_unready_again(health: CircuitRegistry, failed: Circuit) -> None:
     network = Network()
     network.result = True
-    reach = UpstreamReach(health, network.connects)
+    reach = UpstreamReach(health, network)
     reach.look(BEGAN)
     due = failed.until
     reach.look(due)
@@ -83,7 +91,7 @@ async def test_failed_probe_makes_the_machine_unready_again(health: CircuitRegis
 
 
 async def test_answer_makes_the_machine_ready(health: CircuitRegistry, failed: Circuit) -> None:
-    reach = UpstreamReach(health, Network().connects)
+    reach = UpstreamReach(health, Network())
     assert not reach.look(BEGAN)
     failed.succeeded(failed.until, 0.0)
     assert reach.look(BEGAN + 1)
@@ -94,7 +102,7 @@ async def test_machine_whose_connections_cannot_be_tried_is_ready_for_the_probe(
 ) -> None:
     network = Network()
     network.result = None
-    reach = UpstreamReach(health, network.connects)
+    reach = UpstreamReach(health, network)
     reach.look(BEGAN)
     reach.look(failed.until)
     await settled(network, 1)
@@ -104,7 +112,7 @@ async def test_machine_whose_connections_cannot_be_tried_is_ready_for_the_probe(
 async def test_machine_is_ready_for_a_probe_after_five_minutes_without_a_connection(
     health: CircuitRegistry, failed: Circuit
 ) -> None:
-    reach = UpstreamReach(health, Network().connects)
+    reach = UpstreamReach(health, Network())
     reach.look(BEGAN)
     assert not reach.look(failed.until)
     assert not reach.look(failed.until + AT_MOST - 1)
@@ -113,19 +121,14 @@ async def test_machine_is_ready_for_a_probe_after_five_minutes_without_a_connect
 
 
 async def test_one_attempt_runs_at_a_time(health: CircuitRegistry, failed: Circuit) -> None:
-    begun: list[asyncio.Event] = []
-
-    async def connects() -> bool | None:
-        begun.append(asyncio.Event())
-        await begun[-1].wait()
-        return True
-
-    reach = UpstreamReach(health, connects)
+    network = Network()
+    network.answers.clear()
+    reach = UpstreamReach(health, network)
     reach.look(BEGAN)
     for number in range(3):
         reach.look(failed.until + number)
         await asyncio.sleep(0)
-    assert len(begun) == 1
+    assert network.attempts == 1
     reach.close()
 
 
@@ -133,11 +136,11 @@ async def test_machine_is_not_ready_while_calls_wait_for_connections_and_nothing
     health: CircuitRegistry,
 ) -> None:
     network = Network()
-    waiting = [True]
-    reach = UpstreamReach(health, network.connects, lambda: waiting[0])
+    network.is_waited_for = True
+    reach = UpstreamReach(health, network)
     assert reach.look(BEGAN), "nothing was tried yet"
     await settled(network, 1)
-    waiting[0] = False  # the calls have failed
+    network.is_waited_for = False  # the calls have failed
     assert not reach.look(BEGAN + 1)
     await settled(network, 2)
     assert not reach.look(BEGAN + 2)
@@ -153,8 +156,8 @@ async def test_machine_stays_ready_while_calls_wait_if_a_host_takes_a_connection
     health: CircuitRegistry, result: bool | None
 ) -> None:
     network = Network()
-    network.result = result
-    reach = UpstreamReach(health, network.connects, lambda: True)
+    network.result, network.is_waited_for = result, True
+    reach = UpstreamReach(health, network)
     for number in range(4):
         assert reach.look(BEGAN + number)
         await settled(network, number + 1)
@@ -164,19 +167,39 @@ async def test_machine_stays_ready_if_the_calls_got_their_connections_during_the
     health: CircuitRegistry,
 ) -> None:
     network = Network()
-    waiting = iter([True, False, False])
-    reach = UpstreamReach(health, network.connects, lambda: next(waiting))
+    network.is_waited_for = True
+    reach = UpstreamReach(health, network)
+    network.answers.clear()
     assert reach.look(BEGAN)
+    await until(lambda: network.attempts == 1)
+    network.made += 1
+    network.answers.set()
     await settled(network, 1)
+    network.is_waited_for = False
     assert reach.look(BEGAN + 1)
     assert network.attempts == 1
+
+
+async def test_machine_is_not_ready_if_the_calls_failed_during_the_attempt(health: CircuitRegistry) -> None:
+    network = Network()
+    network.is_waited_for = True
+    reach = UpstreamReach(health, network)
+    network.answers.clear()
+    assert reach.look(BEGAN)
+    await until(lambda: network.attempts == 1)
+    network.is_waited_for = False
+    network.answers.set()
+    await settled(network, 1)
+    assert not reach.look(BEGAN + 1)
+    reach.close()
 
 
 async def test_machine_without_connections_for_waiting_calls_is_ready_after_five_minutes(
     health: CircuitRegistry,
 ) -> None:
     network = Network()
-    reach = UpstreamReach(health, network.connects, lambda: True)
+    network.is_waited_for = True
+    reach = UpstreamReach(health, network)
     reach.look(BEGAN)
     await settled(network, 1)
     assert not reach.look(BEGAN + AT_MOST - 1)
