@@ -67,8 +67,7 @@ def expanded(meta: str) -> str:
 
 def _array(meta: dict[str, Any]) -> list[Any]:
     usage = meta.get("usage")
-    is_counted = bool(usage) and _COUNTED.issuperset(usage)
-    if is_counted:
+    if isinstance(usage, dict) and usage and _COUNTED.issuperset(usage):
         meta["usage"] = _cut([usage.get(name, 0) for name in COUNTS])
     elif usage is not None:
         meta = {"": meta.pop("usage"), **meta}  # the scripts of the store read the session at the end
