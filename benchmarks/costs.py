@@ -118,7 +118,10 @@ def take(plan: Plan, database: str) -> Costs:
     plan.tell("what things take in the store")
     memory = store_memory()
     plan.tell("what lines take in the database")
-    in_database = {"sqlite_line": database_line(), "postgres_line": database_line(database) if database else None}
+    in_database: dict[str, Any] = {
+        "sqlite_line": database_line(),
+        "postgres_line": database_line(database) if database else None,
+    }
     plan.tell("one account")
     one = one_account(plan)
     plan.tell("open streams")

@@ -94,7 +94,6 @@ def test_names_of_the_form_are_those_of_the_meta_and_its_usage_in_their_order() 
         '["key_1","m"]',
         '{"model":"m","key":"key_1"}',
         '{"key":"key_1", "model":"m"}',
-        '{"key":"key_1","model":"m","usage":5}',
         '{"key":"key_1","model":"m","hold":0}',
         '{"key":"key_1","model":"m","usage":{"in_text":0}}',
         '{"key":"key_1","model":"m","refunds":"r1","charged_at":1}',
