@@ -60,6 +60,7 @@ async def test_token_of_another_pepper_is_not_known(services) -> None:
         assert AdminTokenHash(b"a" * 32)(new.text) != AdminTokenHash(b"b" * 32)(new.text)
 
 
+@pytest.mark.holds("operations/redis.md#the-stores-identity-7")
 async def test_token_survives_a_rotation_of_the_pepper_if_it_is_used_meanwhile(services) -> None:
     async with services() as s:
         used, unused, revoked = [await s.people.tokens.create(ROOT, name, ["read"]) for name in "abc"]
