@@ -80,7 +80,7 @@ class AddressNotProved(PeopleError):
     status = 409
     default_code = "address_not_proved"
     default_message = (
-        "The e-mail address of this user is not proved, and somebody has a way in already: "
+        "The e-mail address of this user is not proved, and a person may already sign in as this user: "
         "invite the person, or mark the user as proved"
     )
     should_retry = False

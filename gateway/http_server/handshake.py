@@ -169,7 +169,7 @@ class Handshake:
             self._drop(raw)
             raise
         else:
-            self._hand_over(raw, transport, after.taken)
+            self._hand_over(raw, transport, after)
 
     async def _encrypted(self, raw: asyncio.Transport, before: _Early, after: _Early) -> asyncio.Transport | None:
         """The transport with TLS above `raw`; None if the client has left.
@@ -206,12 +206,13 @@ class Handshake:
         self._waits = True
         self._server.handshake_ready(self)
 
-    def _hand_over(self, raw: asyncio.Transport, transport: asyncio.Transport, taken: bytes) -> None:
+    def _hand_over(self, raw: asyncio.Transport, transport: asyncio.Transport, after: _Early) -> None:
         self.is_over = True
         connection, transport = Connection(self._server, self._loop), TlsTransport(transport, raw)
         transport.set_protocol(connection)
+        after.successor = connection
         connection.connection_made(transport, handshake=self)
-        feed(connection, transport, taken)
+        feed(connection, transport, after.taken)
 
     def _drop(self, raw: asyncio.Transport | None) -> None:
         if raw is not None:
@@ -237,17 +238,23 @@ class _ExpiredError(OSError):
 
 
 class _Early(asyncio.Protocol):
-    """Keeps what arrives before the protocol that it is for is there."""
+    """Keeps what arrives before the protocol that it is for is there.
+
+    The loss of a client that left at once may be scheduled before `successor` takes over, and arrive here afterwards.
+    """
 
     def __init__(self) -> None:
         self.taken = b""
         self.is_lost = False
+        self.successor: Connection | None = None
 
     def data_received(self, data: bytes) -> None:
         self.taken += data
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
+        if self.successor is not None:
+            self.successor.connection_lost(exc)
 
 
 def _reason(error: OSError) -> tuple[str, bool]:

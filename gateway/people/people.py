@@ -119,7 +119,7 @@ class People:
     @cached_property
     def tokens(self) -> Tokens:
         """Admin tokens."""
-        return Tokens(self.transactions, self.directory, self.pepper)
+        return Tokens(self.transactions, self.directory, self._peppers)
 
     @cached_property
     def playground_keys(self) -> PlaygroundKeys:

@@ -1,7 +1,8 @@
 """Admin tokens: `gwa_…`, for programs. They have scopes, may be restricted to an account, and may expire.
 
 A token is shown once and stored as an HMAC with a key derived from the pepper, like API keys. `authenticate` reads the
-database each time, so a revocation holds at once.
+database each time, so a revocation holds at once. While the pepper is replaced, a token of the previous one is valid,
+and is stored under the current one when it is used.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from msgspec import Struct, structs
 from sqlalchemy.engine import Connection
 
 from gateway.accounts.accounts import Directory
+from gateway.accounts.pepper import Peppers
 from gateway.admin.actor import Actor, Scope, checked_scopes
 from gateway.admin.audit_trail import record
 from gateway.admin.current_rights import ends_with
@@ -70,10 +72,11 @@ class NewToken(Struct, frozen=True):
 class Tokens:
     """Makes, lists, revokes and checks tokens. Only an operator makes them, so that no token makes a stronger one."""
 
-    def __init__(self, transactions: Transactions, directory: Directory, pepper: bytes) -> None:
+    def __init__(self, transactions: Transactions, directory: Directory, peppers: Peppers) -> None:
         self._transactions = transactions
         self._directory = directory
-        self._hash = AdminTokenHash(pepper)
+        self._hash = AdminTokenHash(peppers.current)
+        self._previous_hash = AdminTokenHash(peppers.previous) if peppers.previous else None
 
     async def create(
         self,
@@ -128,13 +131,15 @@ class Tokens:
         """Who acts with this token; NotSignedIn if it is malformed, unknown, expired or revoked."""
         if not FORM.fullmatch(text):
             raise NotSignedIn
-        query = sa.select(admin_tokens).where(admin_tokens.c.token_hash == self._hash(text))
-        found = await self._transactions.read(_tokens, query)
+        stored = self._hash(text)
+        found = await self._transactions.read(_with_hash, stored)
+        if is_of_previous := not found and self._previous_hash is not None:
+            found = await self._transactions.read(_with_hash, self._previous_hash(text))
         if not found or found[0].state != "active":
             raise NotSignedIn
         token = found[0]
-        if token.last_used is None or now() - to_micros(token.last_used) > NOTED_EVERY:
-            await self._transactions.write(_note_used, token.id)
+        if is_of_previous or token.last_used is None or now() - to_micros(token.last_used) > NOTED_EVERY:
+            await self._transactions.write(_note_used, token.id, stored)
         scopes = frozenset(token.scopes)
         return Actor(kind="token", id=token.id, scopes=scopes, account=token.account or "", address=address)
 
@@ -174,8 +179,13 @@ def _revoke(connection: Connection, actor: Actor, token_id: str) -> TokenRecord:
     return token
 
 
-def _note_used(connection: Connection, token_id: str) -> None:
-    connection.execute(admin_tokens.update().where(admin_tokens.c.id == token_id).values(last_used_at=now()))
+def _with_hash(connection: Connection, stored: bytes) -> list[TokenRecord]:
+    return _tokens(connection, sa.select(admin_tokens).where(admin_tokens.c.token_hash == stored))
+
+
+def _note_used(connection: Connection, token_id: str, stored: bytes) -> None:
+    used = admin_tokens.update().where(admin_tokens.c.id == token_id)
+    connection.execute(used.values(last_used_at=now(), token_hash=stored))
 
 
 def _tokens(connection: Connection, query: sa.Select[Any]) -> list[TokenRecord]:

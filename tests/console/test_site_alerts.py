@@ -1,4 +1,4 @@
-"""What needs a hand is on every page of operators and viewers, can be hidden for a time, and has its runbook."""
+"""What needs action is on every page of operators and viewers, can be hidden for a time, and has its runbook."""
 
 from __future__ import annotations
 
@@ -96,4 +96,4 @@ async def test_banner_has_three_findings_and_the_number_of_the_others(console: O
 async def test_page_says_that_nothing_needs_a_hand(console: OpenConsole) -> None:
     async with console() as c:
         shown = (await (await c.as_("eva", role="viewer")).get("/site/alerts")).text
-        assert "nothing needs a hand" in shown and "No alert began or ended lately" in shown
+        assert "no alert now" in shown and "No alert began or ended lately" in shown

@@ -53,8 +53,8 @@ EXCEPTIONS: Mapping[tuple[str, str, str], str] = {
 
 HEAD = """# Dialects: clients over upstreams
 
-This page is made from the tests by `python -m tests.dialects.matrix`. They send each feature in each dialect of clients
-to an upstream of each dialect, whole and streamed.
+This page is made from the tests by `python -m tests.dialects.matrix`. The tests send each feature in each dialect of
+clients to an upstream of each dialect, whole and streamed.
 
 - *no such field*: the client's API cannot ask for it.
 - *left out, named*: the upstream's API has nothing like it. It is not sent, and `x-gateway-dropped-params` names it.

@@ -26,7 +26,7 @@ from gateway.http_server.tls_pair import new_own_client, own_context, server_con
 from gateway.http_server.tls_state import TlsState
 from tests.certificate_files import CertificateFiles, served_serial
 from tests.delays import caller_is_silent_for
-from tests.http_server.conftest import Serve, Served
+from tests.http_server.conftest import Client, Serve, Served
 from tests.http_server.test_websocket import CLOSE, HANDSHAKE, TEXT, Switches, frame, read
 from tests.polling import until
 
@@ -81,6 +81,17 @@ def test_older_versions_of_tls_are_not_offered(files: CertificateFiles) -> None:
     assert context.options & ssl.OP_NO_RENEGOTIATION
 
 
+async def shake(client: Client, peer: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+    """Agree on TLS; the last bytes of the handshake stay in `outgoing`."""
+    while True:
+        try:
+            peer.do_handshake()
+            return
+        except ssl.SSLWantReadError:
+            client.send(outgoing.read())
+            incoming.write(await client.reader.read(65_536))
+
+
 async def test_request_in_the_segment_that_ends_the_handshake_is_answered(
     serve: Serve, tls: TlsState, files: CertificateFiles
 ) -> None:
@@ -88,13 +99,7 @@ async def test_request_in_the_segment_that_ends_the_handshake_is_answered(
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     peer = files.client().wrap_bio(incoming, outgoing, server_hostname="localhost")
     async with served.client() as client:
-        while True:
-            try:
-                peer.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                client.send(outgoing.read())
-                incoming.write(await client.reader.read(65_536))
+        await shake(client, peer, incoming, outgoing)
         peer.write(GET)
         client.send(outgoing.read())  # the end of the handshake, and the request
         answer = b""
@@ -103,6 +108,21 @@ async def test_request_in_the_segment_that_ends_the_handshake_is_answered(
                 answer += peer.read(65_536)
             except ssl.SSLWantReadError:
                 incoming.write(await client.reader.read(65_536))
+
+
+async def test_client_that_leaves_in_the_segment_that_ends_the_handshake_leaves_no_connection(
+    serve: Serve, tls: TlsState, files: CertificateFiles
+) -> None:
+    served = await serve(Hello, tls=tls)
+    for _ in range(20):
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        peer = files.client().wrap_bio(incoming, outgoing, server_hostname="localhost")
+        async with served.client() as client:
+            await shake(client, peer, incoming, outgoing)
+            with pytest.raises(ssl.SSLWantReadError):
+                peer.unwrap()
+            client.send(outgoing.read())  # the end of the handshake, and that of TLS
+    await until(lambda: served.server.connections == 0)
 
 
 async def test_large_last_answer_reaches_a_slow_reader_whole(

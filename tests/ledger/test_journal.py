@@ -44,6 +44,18 @@ async def ruled_by(world, folder: Path) -> AsyncIterator[tuple[Ledger, Journal]]
         journal.close()
 
 
+@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-12")
+@pytest.mark.parametrize("is_confirmed", [True, False])
+async def test_name_of_a_journal_says_whether_the_store_had_confirmed_all_of_it(tmp_path, is_confirmed):
+    journal = Journal(tmp_path)
+    numbers = [journal.append([entry(request_id)]) for request_id in ("first", "second")]
+    for number in numbers if is_confirmed else numbers[:1]:
+        journal.confirm(number)
+    journal.close()
+    [path] = tmp_path.glob("*.jsonl")
+    assert path.name.endswith(".settled.jsonl") is is_confirmed
+
+
 @pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-11")
 async def test_confirmed_settlements_are_removed_from_the_journal_after_a_while(world, tmp_path):
     async with world() as w:

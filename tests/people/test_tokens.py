@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from gateway.accounts.pepper import Peppers
 from gateway.admin.actor import EVERYTHING
 from gateway.database.people_tables import admin_tokens
 from gateway.errors import Forbidden, InvalidValue, NotFound, NotSignedIn
@@ -53,10 +54,30 @@ async def test_revoked_expired_unknown_and_malformed_tokens_are_refused(services
 async def test_token_of_another_pepper_is_not_known(services) -> None:
     async with services() as s:
         new = await s.people.tokens.create(ROOT, "ci", ["read"])
-        other = Tokens(s.people.transactions, s.people.directory, b"another pepper, 32 bytes long....")
+        other = Tokens(s.people.transactions, s.people.directory, Peppers(b"another pepper, 32 bytes long...."))
         with pytest.raises(NotSignedIn):
             await other.authenticate(new.text)
         assert AdminTokenHash(b"a" * 32)(new.text) != AdminTokenHash(b"b" * 32)(new.text)
+
+
+@pytest.mark.holds("operations/redis.md#the-stores-identity-7")
+async def test_token_survives_a_rotation_of_the_pepper_if_it_is_used_meanwhile(services) -> None:
+    async with services() as s:
+        used, unused, revoked = [await s.people.tokens.create(ROOT, name, ["read"]) for name in "abc"]
+        await s.people.tokens.revoke(ROOT, revoked.record.id)
+        old, new = s.people.pepper, b"another pepper, 32 bytes long...."
+
+        def under(peppers: Peppers) -> Tokens:
+            return Tokens(s.people.transactions, s.people.directory, peppers)
+
+        actor = await under(Peppers(new, old)).authenticate(used.text)
+        assert actor.name == f"token:{used.record.id}"
+        with pytest.raises(NotSignedIn):
+            await under(Peppers(new, old)).authenticate(revoked.text)
+        assert (await under(Peppers(new)).authenticate(used.text)).name == actor.name
+        for text in (unused.text, revoked.text):
+            with pytest.raises(NotSignedIn):
+                await under(Peppers(new)).authenticate(text)
 
 
 @pytest.mark.parametrize(
