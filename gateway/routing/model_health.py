@@ -24,12 +24,15 @@ class ModelHealth:
         self._models: Mapping[str, Model] = {}
         self._providers: Mapping[str, Collection[int]] = {}
         self._seen = -1  # changes of circuits; less than 0: look again
+        self.has_target = True  # of any model, with a provider that could be created; also without models
 
     def use(self, catalog: Catalog, providers: Mapping[str, Collection[int]]) -> None:
         """Use other models, or other providers: the numbers of the credentials with which each could be created."""
         for name in self._models.keys() - catalog.models.keys():
             self._metrics.end("gateway_models_unavailable", (name,))
         self._models, self._providers, self._seen = catalog.models, providers, -1
+        targets = (item.target for model in catalog.models.values() for item in model.targets)
+        self.has_target = not catalog.models or any(providers.get(target.provider) for target in targets)
 
     def note(self) -> None:
         """Set the metric of each model."""

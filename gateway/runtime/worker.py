@@ -284,7 +284,7 @@ class Worker:
         self.gateway.model_health.note()
         if self._reach is None:
             self._reach = UpstreamReach(self.gateway.health, self.gateway.upstream)
-        reaches = self._reach.look(time.monotonic())
+        reaches = self._reach.look(time.monotonic()) and self.gateway.model_health.has_target
         if reaches != self._reaches_upstreams:
             self._reaches_upstreams = reaches
             self._tell("upstreams", b"1" if reaches else b"0")

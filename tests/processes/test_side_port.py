@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from gateway.metrics import METRICS
 from gateway.testing.ports import free_ports
 from tests.polling import until
-from tests.processes.conftest import Serve
+from tests.processes.conftest import Serve, Yard
 from tests.processes.served import MODELS, Served
 
 UNREACHABLE = """
@@ -22,6 +22,16 @@ base_url = "http://127.0.0.1:{port}/v1"
 provider = "away"
 free = true
 retries = 0
+"""
+
+OUT_OF_SERVICE = """
+[providers.broken]
+plugin = "openai"
+key_of_a_newer_version = true
+
+[models.broken]
+provider = "broken"
+free = true
 """
 
 
@@ -56,6 +66,17 @@ async def test_side_port_serves_both_prometheus_formats_and_reports_health_in_bo
 async def readiness(gateway: Served) -> tuple[int, bool | None]:
     status, _, text = await gateway.side("/readyz")
     return status, json.loads(text).get("upstreams")
+
+
+async def test_machine_none_of_whose_providers_can_be_created_is_not_ready(yard: Yard) -> None:
+    gateway = yard.make(OUT_OF_SERVICE)
+    gateway.launch()
+
+    async def is_out() -> bool:
+        return await gateway.readiness() == 503 and await readiness(gateway) == (503, False)
+
+    await until(is_out)
+    assert "provider broken is out of service" in gateway.text
 
 
 async def test_machine_that_reaches_none_of_its_upstreams_is_not_ready_until_one_answers(serve: Serve) -> None:
