@@ -1,7 +1,13 @@
-"""Made-up chat answers: what a script says, or what the request itself suggests; words count as tokens."""
+"""Made-up chat answers: what a script says, or what the request itself suggests; words count as tokens.
+
+A prompt that ends with "call tide" or "use the tool `tide` with {"port": "Brest"}" gets a call of that tool, if it is
+offered. So agents can be tried without a real model.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,12 +15,14 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from gateway import ChatChunk, ChatRequest, ChunkChoice, CompletionUsage
-from gateway.schemas.chat_messages import FunctionChoice, FunctionTool
+from gateway.schemas.chat_messages import FunctionChoice, FunctionDefinition, FunctionTool, UserMessage
 from gateway.schemas.chat_options import JSONObjectFormat, JSONSchemaFormat
 
 from .chat_media import PER_SECOND, media_deltas, media_tokens
 from .script import Script, ScriptedCall
 
+MOST_READ = 10_000  # characters at the end of a prompt, in which a tool may be asked for
+_ASKED = re.compile(r"\b(?:call|use|run) (?:the )?(?:tool |function )?[`'\"]?([\w-]{1,64})", re.IGNORECASE)
 MAX_DEPTH = 8  # of a value made up to fit a JSON schema
 
 
@@ -24,7 +32,7 @@ class ChatPlan:
     def __init__(self, request: ChatRequest, script: Script) -> None:
         self.request = request
         self.script = script
-        self.calls = list(script.tool_calls) or _required_calls(request)
+        self.calls = list(script.tool_calls) or _calls(request)
         text = "" if self.calls and script.text is None else script.text
         self.words, self.cut = _limited(request, _answer(request) if text is None else text)
 
@@ -125,17 +133,39 @@ def _limited(request: ChatRequest, text: str) -> tuple[list[str], bool]:
     return (words, False) if limit is None or len(words) <= limit else (words[:limit], True)
 
 
-def _required_calls(request: ChatRequest) -> list[ScriptedCall]:
-    """The call that the request insists on, its arguments made up to fit the tool's schema."""
+def _calls(request: ChatRequest) -> list[ScriptedCall]:
+    """The call that the request insists on, or that its prompt asks for."""
     choice = request.as_tool_choice
-    tools = [tool.function for tool in request.as_tools if isinstance(tool, FunctionTool)]
-    if isinstance(choice, FunctionChoice):
-        tools = [tool for tool in tools if tool.name == choice.function.name]
-    elif choice != "required":
+    tools = {tool.function.name: tool.function for tool in request.as_tools if isinstance(tool, FunctionTool)}
+    if not tools or choice == "none":
         return []
-    return [
-        ScriptedCall(tool.name, msgspec.json.encode(_example(_schema(tool.parameters))).decode()) for tool in tools[:1]
-    ]
+    asked = _asked_call(request, tools)
+    if isinstance(choice, FunctionChoice):
+        name = choice.function.name
+        return [asked] if asked and asked.name == name else [_made_up(tools[name])] if name in tools else []
+    return [asked] if asked else [_made_up(next(iter(tools.values())))] if choice == "required" else []
+
+
+def _made_up(tool: FunctionDefinition) -> ScriptedCall:
+    """A call with arguments that fit the tool's schema."""
+    return ScriptedCall(tool.name, msgspec.json.encode(_example(_schema(tool.parameters))).decode())
+
+
+def _asked_call(request: ChatRequest, tools: dict[str, FunctionDefinition]) -> ScriptedCall | None:
+    """The call that the last message, if it is the user's, asks for; with the JSON object behind the tool's name."""
+    if not request.messages or not isinstance(request.messages[-1], UserMessage):
+        return None
+    text = _last_text(request)[-MOST_READ:]
+    found = next((match for match in _ASKED.finditer(text) if match[1] in tools), None)
+    if found is None:
+        return None
+    tool, start = tools[found[1]], text.find("{", found.end())
+    try:
+        arguments, end = json.JSONDecoder().raw_decode(text, max(start, 0))
+        msgspec.json.decode(text[start:end])  # Python reads NaN, too
+    except (ValueError, RecursionError):
+        arguments = None
+    return ScriptedCall(tool.name, json.dumps(arguments)) if isinstance(arguments, dict) else _made_up(tool)
 
 
 def _schema(raw: Any) -> Any:

@@ -75,6 +75,46 @@ def test_required_tool_is_called(choice: Any) -> None:
     assert answer.choices[0].finish_reason == "tool_calls" and answer.choices[0].message.content is None
 
 
+TIDE = {
+    "type": "function",
+    "function": {"name": "tide", "parameters": {"type": "object", "properties": {"port": {"type": "string"}}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "arguments"),
+    [
+        ("Please call tide.", '{"port":"text"}'),
+        ('Use the tool `tide` with {"port": "Brest"} now', '{"port": "Brest"}'),
+        ("run the function tide {broken", '{"port":"text"}'),
+        ('call tide {"port": NaN}', '{"port":"text"}'),
+        ("What is the tide in Brest?", None),
+        ("call tides", None),
+        ("x" * 20_000 + " call tide", '{"port":"text"}'),
+        ("call tide" + "x" * 20_000, None),
+    ],
+)
+def test_offered_tool_is_called_if_the_prompt_asks_for_it(prompt: str, arguments: str | None) -> None:
+    message = collect(FakeProvider, ask(prompt, fields={"tools": [TIDE]})).choices[0].message
+    calls = [call.function.arguments for call in message.tool_calls or [] if call.function]
+    assert calls == ([] if arguments is None else [arguments])
+    assert (message.content is None) == bool(calls)
+
+
+def test_tool_is_not_called_again_after_its_result_nor_if_the_caller_wants_none() -> None:
+    called = {"id": "c1", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "call tide"},
+        {"role": "assistant", "content": None, "tool_calls": [called]},
+        {"role": "tool", "tool_call_id": "c1", "content": "high"},
+    ]
+    answer = collect(FakeProvider, ask(fields={"tools": [TIDE], "messages": messages}))
+    assert answer.choices[0].message.content == "You said: high"
+    assert not collect(FakeProvider, ask("call tide")).choices[0].message.tool_calls
+    wanted = {"tools": [TIDE], "tool_choice": "none"}
+    assert not collect(FakeProvider, ask("call tide", fields=wanted)).choices[0].message.tool_calls
+
+
 async def test_script_sets_text_reasoning_tools_and_finish_reason() -> None:
     chunks = await chunks_of(
         {"text": "yes", "reasoning": "hm", "tool_calls": [{"name": "f"}], "finish_reason": "content_filter"}
