@@ -12,6 +12,7 @@ from tornado.httputil import HTTPMessageDelegate, HTTPServerConnectionDelegate
 
 from gateway.api.endpoints.account import BalanceHandler, ReceiptHandler
 from gateway.api.endpoints.chat import ChatEndpoint
+from gateway.api.endpoints.completions import CompletionsEndpoint
 from gateway.api.endpoints.embeddings import EmbeddingsEndpoint
 from gateway.api.endpoints.gemini import GeminiEmbeddingsEndpoint, GeminiEndpoint, GeminiTokensEndpoint
 from gateway.api.endpoints.images import ImagesEndpoint
@@ -68,6 +69,7 @@ PATHS: Mapping[str, HandlerRoute] = {
     "/v1/responses/input_tokens": HandlerRoute(InferenceHandler, ResponsesTokensEndpoint(), errors=_RESPONSES_ERRORS),
     "/v1/responses/compact": HandlerRoute(InferenceHandler, ResponsesEndpoint(compacts=True), errors=_RESPONSES_ERRORS),
     "/v1/messages/count_tokens": HandlerRoute(InferenceHandler, CountTokensEndpoint(), errors=MESSAGES_ERRORS),
+    "/v1/completions": HandlerRoute(InferenceHandler, CompletionsEndpoint()),
     "/v1/embeddings": HandlerRoute(InferenceHandler, EmbeddingsEndpoint()),
     "/v1/images/generations": HandlerRoute(InferenceHandler, ImagesEndpoint()),
     "/v1/audio/speech": HandlerRoute(InferenceHandler, SpeechEndpoint()),

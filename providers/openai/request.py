@@ -54,13 +54,7 @@ def chat_body(
     """
     fields = dict(request.fields)
     fields["model"] = Raw(_encoder.encode(target.model))
-    fields.pop("stream_options", None)
-    if stream:
-        fields["stream"] = _TRUE
-        if not quirks.no_stream_options:
-            fields["stream_options"] = _stream_options(request)
-    else:
-        fields.pop("stream", None)
+    stream_fields(fields, request, quirks, stream=stream)
     limit = target.max_tokens_field or quirks.max_tokens_field or limit_field
     if limit:
         _spell_max_tokens(fields, limit)
@@ -76,6 +70,17 @@ def chat_body(
     if request.cache_marks:
         fields["messages"] = with_marks(request, fields["messages"], target, marks)
     return _encoder.encode(fields)
+
+
+def stream_fields(fields: dict[str, Raw], request: ChatRequest, quirks: Quirks, *, stream: bool) -> None:
+    """Write the fields that ask for a stream, and for its usage."""
+    fields.pop("stream_options", None)
+    if stream:
+        fields["stream"] = _TRUE
+        if not quirks.no_stream_options:
+            fields["stream_options"] = _stream_options(request)
+    else:
+        fields.pop("stream", None)
 
 
 def without_cache_key(request: ChatRequest) -> tuple[ChatRequest, str]:

@@ -126,6 +126,7 @@ KINDS: Mapping[str, Kinds] = {
     "responses": Kinds(_always("openresponses_types.types:ResponseResource"), NONE),
     "compactions": Kinds(_always("openresponses_types.types:CompactResource"), NONE),
     "chat": Kinds(_always("openai.types.chat:ChatCompletion"), _always("openai.types.chat:ChatCompletionChunk")),
+    "completions": Kinds(_always("openai.types:Completion"), _always(f"{OWN}:CompletionChunk")),
     "messages": Kinds(_always("anthropic.types:Message"), _message_event),
     "gemini": Kinds(*[_always("google.genai.types:GenerateContentResponse")] * 2),
     "embeddings": Kinds(_always(f"{OWN}:EitherForms"), NONE),
