@@ -1,7 +1,8 @@
 """What the clients of all chat dialects get of a provider's answers, against the classes of their standards.
 
 The answer to a plain question is written as the gateway writes it: as chat completions, completions, Responses,
-Messages and Gemini, whole and streamed. Without the packages of the extra `conformance` the case is skipped, and its reason says so.
+Messages and Gemini, whole and streamed. Without the packages of the extra `conformance` the case is skipped, and its
+reason says so.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ class CompletionsNative(NativeRequest, frozen=True, kw_only=True):
     def check_served(self, accepted: AcceptedFields | None) -> None:
         """UnsupportedParameter for what is demanded and an upstream lacks; None: it has no completions."""
         for name in self._lacking(accepted):
-            raise UnsupportedParameter(f"This model does not support '{name}' in completions.", param=name)
+            what = "0 as 'max_tokens'" if name == "max_tokens" else f"'{name}' in completions"
+            raise UnsupportedParameter(f"This model does not support {what}.", param=name)
         for form in sorted(self.forms if accepted is None else self.forms - accepted.forms):
             raise UnsupportedParameter(f"This model does not support {_SAID[form]} as 'prompt'.", param="prompt")
 

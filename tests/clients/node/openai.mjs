@@ -67,6 +67,26 @@ const scenes = {
       for await (const chunk of stream) say(chunk.choices[0]?.delta.content);
     });
   },
+  async completions() {
+    const prompts = { model: "texts", prompt: ["one two", "three"], n: 2 };
+    const { data, request_id } = await client.completions.create({ ...prompts, logprobs: 1 }).withResponse();
+    const streamed = {};
+    let usage = null;
+    const options = { ...prompts, stream: true, stream_options: { include_usage: true } };
+    for await (const chunk of await client.completions.create(options)) {
+      for (const { index, text } of chunk.choices) streamed[index] = (streamed[index] ?? "") + text;
+      usage = chunk.usage ?? usage;
+    }
+    const chat = await client.completions.create({ model: "scripted", prompt: "Hello" });
+    const refused = await failure(() => client.completions.create({ model: "scripted", prompt: "Hello", echo: true }));
+    return { id: data.id, choices: data.choices, request_id, streamed, usage, chat: chat.choices[0].text, refused };
+  },
+  async broken_completions() {
+    return failure(async (say) => {
+      const stream = await client.completions.create({ model: "texts", prompt: "Hello", stream: true });
+      for await (const chunk of stream) say(chunk.choices[0]?.text);
+    });
+  },
   async embed() {
     const { data, usage } = await client.embeddings.create({ model: "vectors", input: ["one two", "three"] });
     return { vectors: data.map(({ embedding }) => [...embedding]), usage };
