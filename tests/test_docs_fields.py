@@ -13,6 +13,7 @@ import pytest
 
 from gateway.schemas import chat_messages
 from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.completions.request import CompletionsRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.gemini_request import GeminiRequest
 from gateway.schemas.images import ImageRequest
@@ -25,6 +26,7 @@ from gateway.schemas.transcription import TranscriptionRequest
 PAGE = (Path(__file__).parent.parent / "docs" / "fields.md").read_text(encoding="utf-8")
 ENDPOINTS: dict[str, type[RequestFields]] = {
     "Chat": ChatRequest,
+    "Completions": CompletionsRequest,
     "Responses": ResponsesRequest,
     "Anthropic messages": MessagesRequest,
     "Gemini": GeminiRequest,

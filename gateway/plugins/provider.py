@@ -98,8 +98,9 @@ class Chat(abc.ABC):
         return request.cache_marks
 
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
-        """What this upstream takes of a request in `dialect` ("responses", "messages", "gemini"); None for nothing.
+        """What this upstream takes of a request in `dialect`; None for nothing.
 
+        The dialects are "completions", "responses", "messages" and "gemini".
         With an answer, `request.native` has the fields to forward, and the chunks may be `NativeChunk`s.
         """
         return None

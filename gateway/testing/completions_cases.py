@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, structs
+from msgspec import structs
 
 from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import ChatRequest
@@ -132,7 +132,7 @@ def _assert_sound(answer: Any, choices: int) -> None:
     for choice in answer.choices:
         assert choice.message.content, f"choice {choice.index} has no text"
         assert choice.finish_reason in FINISH_REASONS, f"finish reason {choice.finish_reason!r} is not the wire's"
-    if answer.usage is not None and answer.usage is not UNSET:
+    if answer.usage is not None:
         assert_sane_usage(answer.usage)
 
 

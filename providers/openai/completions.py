@@ -115,5 +115,5 @@ def as_chat(data: bytes, inner: str) -> bytes:
 
 
 def _choice(choice: dict[str, Any], inner: str) -> dict[str, Any]:
-    kept = {name: choice[name] for name in ("index", "logprobs", "finish_reason") if name in choice}
+    kept: dict[str, Any] = {name: choice[name] for name in ("index", "logprobs", "finish_reason") if name in choice}
     return {**kept, inner: {"content": choice.get("text")}}

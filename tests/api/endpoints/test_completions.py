@@ -178,6 +178,7 @@ async def test_null_prompt_is_sent_as_null(client: Client, upstream: FakeUpstrea
     assert upstream.seen[0].json["prompt"] is None
 
 
+@pytest.mark.holds("api.md#post-v1completions-1")
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_choices_of_the_first_prompt_come_first(client: Client, streamed: bool) -> None:
     fields = {"prompt": ["a b", "c d"], "n": 2}
@@ -378,6 +379,7 @@ async def test_invalid_request_gets_its_error_and_nothing_is_held_or_sent(
 # Money ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.holds("api.md#post-v1completions-2")
 @pytest.mark.parametrize(
     ("fields", "tokens"),
     [
@@ -414,6 +416,7 @@ async def test_upstreams_count_is_charged_with_the_cached_part_at_its_price(
     assert (await settled(accounts)).balance == 10 * NANO + line.amount
 
 
+@pytest.mark.holds("api.md#post-v1completions-2")
 async def test_count_of_best_of_texts_is_believed(client: Client, upstream: FakeUpstream, ledger: Ledger) -> None:
     upstream.enqueue(answer("Hello", usage={"prompt_tokens": 7, "completion_tokens": 150, "total_tokens": 157}))
     response, _ = await complete(client, best_of=10, max_tokens=15)
