@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -321,7 +323,13 @@ async def test_what_a_chat_cannot_meet_goes_to_the_target_that_has_completions(
 
 @pytest.mark.parametrize(
     ("fields", "param"),
-    [({"n": 2}, "n"), ({"best_of": 2}, "best_of"), ({"echo": True}, "echo"), ({"suffix": "x"}, "suffix")],
+    [
+        ({"n": 2}, "n"),
+        ({"best_of": 2}, "best_of"),
+        ({"echo": True}, "echo"),
+        ({"suffix": "x"}, "suffix"),
+        ({"prompt": None}, "prompt"),
+    ],
 )
 async def test_what_a_server_with_completions_lacks_is_refused(
     client: Client, upstream: FakeUpstream, fields: dict[str, Any], param: str
@@ -437,7 +445,7 @@ LONG = "seven words are in each of these " * 40
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-@pytest.mark.parametrize("given", [LONG, [LONG, LONG], list(range(400))], ids=["text", "texts", "tokens"])
+@pytest.mark.parametrize("given", [LONG, [LONG, LONG], list(range(100))], ids=["text", "texts", "tokens"])
 async def test_echoed_prompt_is_no_output(
     client: Client, upstream: FakeUpstream, ledger: Ledger, given: Any, streamed: bool
 ) -> None:
@@ -467,6 +475,78 @@ async def test_without_a_count_the_text_after_the_echo_is_charged(
     assert 10 <= line.meta["usage"]["out_text"] <= 11
     assert response.headers["x-gateway-estimated"] == "true"
     assert document["usage"]["completion_tokens"] == line.meta["usage"]["out_text"]
+
+
+# Hostile upstreams, and repeated requests ----------------------------------------------------------------------------
+
+ODD: tuple[Any, ...] = (None, [], {}, 0, -1, 10**30, True, "", "x", ["x"], {"a": 1}, 0.5, "1")
+PLACES = ("text", "index", "logprobs", "finish_reason")
+
+
+def odd_documents() -> Iterator[dict[str, Any]]:
+    """Answers with an odd value in each place."""
+    for value in ODD:
+        for place in PLACES:
+            yield {**chunk("Hello", "stop"), "choices": [{**chunk("Hello", "stop")["choices"][0], place: value}]}
+        yield {**chunk(), "choices": value}
+        yield {**chunk("Hello", "stop"), "usage": value}
+        for name in USAGE:
+            yield {**chunk("Hello", "stop"), "usage": {**USAGE, name: value}}
+        for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset", "content"):
+            choice = {**chunk("Hello", "stop")["choices"][0], "logprobs": {"tokens": ["Hello"], name: value}}
+            yield {**chunk(), "choices": [choice], "usage": USAGE}
+            choice = {**choice, "logprobs": {"content": [{"token": value, "logprob": value, "top_logprobs": [value]}]}}
+            yield {**chunk(), "choices": [choice], "usage": USAGE}
+
+
+@pytest.mark.no_standard
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_odd_answer_is_an_answer_or_a_bad_gateway_and_is_settled_once(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, accounts: Accounts, gateway: Gateway, streamed: bool
+) -> None:
+    holds, statuses = record_holds(gateway), set()
+    for number, document in enumerate(odd_documents()):
+        upstream.enqueue(Reply.stream([document]) if streamed else Reply.json(document))
+        fields = {"logprobs": 1, "echo": number % 2 == 0}
+        if streamed:
+            response, text, _ = await stream(client, **fields)
+            assert "internal_error" not in text, document
+        else:
+            response, answered = await complete(client, **fields)
+            assert response.status == 200 or answered["error"]["code"] == "upstream_invalid_response", document
+        statuses.add(response.status)
+    assert statuses == {200, 502}
+    account = await settled(accounts)
+    assert 10 * NANO - sum(hold.amount for hold in holds) <= account.balance < 10 * NANO
+    assert (await ledger.audit()).mismatches == []
+
+
+@pytest.mark.parametrize("end", ["whole", "cut"])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_repeated_request_runs_once_and_is_answered_with_the_same_bytes(
+    client: Client, upstream: FakeUpstream, gateway: Gateway, ledger: Ledger, streamed: bool, end: str
+) -> None:
+    if end == "cut" and streamed:
+        upstream.enqueue(Reply.stream(HELLO[:2], done=False))
+    document = {"model": "m1", "prompt": ["one two", "three"], "stream": streamed}
+    headers, bodies, responses = {**client.headers, "Idempotency-Key": "order-1"}, [], []
+    for _ in range(2):
+        body = b""
+        async with client.request("POST", PATH, json=document, headers=headers) as response:
+            with contextlib.suppress(aiohttp.ClientError):
+                async for part in response.content.iter_any():
+                    body += part
+        bodies.append(body)
+        responses.append(response)
+        await gateway.idempotency.drain()
+        await gateway.settlement.drain()
+    first, again = responses
+    assert (first.status, again.status, bodies[0]) == (200, 200, bodies[1])
+    assert again.headers["Idempotent-Replayed"] == "true" and "Idempotent-Replayed" not in first.headers
+    assert len(upstream.seen) == 1
+    charged = [line.request_id async for line in ledger.lines("acme") if line.kind == "use" and line.amount]
+    assert charged == [first.headers["x-request-id"]]
+    assert (await ledger.audit()).mismatches == []
 
 
 # Streams -------------------------------------------------------------------------------------------------------------
