@@ -29,7 +29,7 @@ from .._shared.whole_stream import events_of, folded, is_event_stream
 from .cache_marks import taken
 from .chunks import ChunkReader, read_completion, read_text
 from .completions import PATH, completions_body, read_text_stream, read_texts
-from .completions_fields import ALL, accepted_completions, is_completions_model
+from .completions_fields import ALL, COUNT_ONE, accepted_completions, is_completions_model
 from .request import CACHE_KEY, chat_body, is_header_text, without_cache_key
 from .responses import compaction_body, read_compaction, read_response, read_responses, responses_body
 from .responses_fields import OPENAI, Support, accepted_by
@@ -90,7 +90,8 @@ class OpenAIChat(OpenAIServer, Chat):
             return read_response(await self.post_whole("/responses", body, target), self.hidden)
         if (asked := self._completion(request, target)) is not None:
             body = completions_body(request, asked, target, self.quirks, stream=False)
-            return await read_texts(await self.post_whole(PATH, body, target), self.hidden)
+            whole = await self.post_whole(PATH, body, target)
+            return await read_texts(whole, self.hidden, is_counted=self._is_counted(request))
         answer = await self._send(request, target, stream=False)
         try:
             body = await answer.read()
@@ -112,8 +113,13 @@ class OpenAIChat(OpenAIServer, Chat):
     async def _texts(self, request: ChatRequest, asked: NativeRequest, target: Target) -> AsyncGenerator[ChatChunk]:
         body = completions_body(request, asked, target, self.quirks, stream=True)
         answer = await self.post(PATH, body, target)
-        async for chunk in read_text_stream(answer, self.hidden, needs_done=self._needs_done):
+        counted = self._is_counted(request)
+        async for chunk in read_text_stream(answer, self.hidden, needs_done=self._needs_done, is_counted=counted):
             yield chunk
+
+    def _is_counted(self, request: ChatRequest) -> bool:
+        """Whether the server's usage is that of all texts of a completion."""
+        return request.choices == 1 or self.preset not in COUNT_ONE
 
     async def _chunks(self, request: ChatRequest, target: Target, lane: TextLane) -> AsyncGenerator[ChatChunk]:
         async with await self._send(request, target, stream=True) as answer:

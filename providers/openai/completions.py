@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import UNSET, Raw, structs
 
 from gateway import Answer, ChatChunk, ChatCompletion, ChatRequest, Event, Target
 from gateway.errors import UpstreamTruncated
@@ -27,6 +27,7 @@ from .request import stream_fields
 from .unnamed_errors import raise_unnamed_error
 
 PATH = "/completions"
+NOTHING = b"null"  # llama.cpp begins a stream of several texts with it
 _encode = msgspec.json.Encoder().encode
 
 
@@ -46,19 +47,26 @@ def completions_body(
     return _encode(fields)
 
 
-async def read_texts(body: bytes, hidden: Sequence[str]) -> ChatCompletion:
-    """The whole answer in a body; an error that rides in it is raised."""
+async def read_texts(body: bytes, hidden: Sequence[str], *, is_counted: bool) -> ChatCompletion:
+    """The whole answer in a body; an error that rides in it is raised. `is_counted`: its usage is that of all texts."""
     if body[:1] == b"{" or not is_event_stream(body):
-        return read_completion(as_chat(body, "message"), hidden)
-    return await folded(_chunks_of(body, hidden))
+        answer = read_completion(as_chat(body, "message"), hidden)
+    else:
+        answer = await folded(_chunks_of(body, hidden))
+    if not is_counted:
+        answer.usage = None
+    return answer
 
 
-async def read_text_stream(answer: Answer, hidden: Sequence[str], *, needs_done: bool) -> AsyncGenerator[ChatChunk]:
+async def read_text_stream(
+    answer: Answer, hidden: Sequence[str], *, needs_done: bool, is_counted: bool
+) -> AsyncGenerator[ChatChunk]:
     """The chunks of an event stream. `needs_done`: it is cut if it ends without its marker."""
     async with answer:
         reader = ChunkReader(hidden)
         if answer.headers.get("Content-Type", "").startswith("application/json"):
-            yield reader.read_whole(as_chat(await answer.read(), "message"))  # an error, or a server without streams
+            chunk = reader.read_whole(as_chat(await answer.read(), "message"))  # an error, or a server without streams
+            yield _without_count(chunk, is_counted)
             return
         while events := await answer.read_events():
             for event in events:
@@ -67,9 +75,10 @@ async def read_text_stream(answer: Answer, hidden: Sequence[str], *, needs_done:
                     if (last := reader.end()) is not None:
                         yield last
                     return
-                if (chunk := reader.read(_chat_event(event))) is not None:
-                    yield chunk
-            del events, event, chunk  # nothing is kept while the upstream is silent
+                found = None if event.data == NOTHING else reader.read(_chat_event(event))
+                if found is not None:
+                    yield _without_count(found, is_counted)
+            del events, event, found  # nothing is kept while the upstream is silent
         if needs_done or not reader.finished:
             raise_unnamed_error(answer.stray, hidden)
             raise UpstreamTruncated()
@@ -83,13 +92,20 @@ def _chunks_of(body: bytes, hidden: Sequence[str]) -> Iterator[ChatChunk]:
     for event in events_of(body):
         if event.data == DONE_DATA:
             break
-        if (chunk := reader.read(_chat_event(event))) is not None:
+        if event.data != NOTHING and (chunk := reader.read(_chat_event(event))) is not None:
             yield chunk
     else:
         if not reader.finished:
             raise UpstreamTruncated()
     if (last := reader.end()) is not None:
         yield last
+
+
+def _without_count(chunk: ChatChunk, is_counted: bool) -> ChatChunk:
+    """The chunk, without a usage that is not of all texts."""
+    if not is_counted:
+        chunk.usage = UNSET
+    return chunk
 
 
 def _chat_event(event: Event) -> Event:

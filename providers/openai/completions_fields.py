@@ -33,9 +33,11 @@ PRESETS: Mapping[str, AcceptedFields] = {
     "together": _row("n", "logprobs", "echo", "logit_bias"),
     "openrouter": _row("logprobs", "logit_bias", "user"),
     "vllm": _row("n", "logprobs", "echo", "logit_bias", "user", forms=frozenset({PROMPTS, TOKENS})),
-    "llamacpp": _row("logprobs", "logit_bias", forms=frozenset({PROMPTS, TOKENS})),
+    "llamacpp": _row("n", "logprobs", "logit_bias", forms=frozenset({PROMPTS, TOKENS})),
     "ollama": _row("suffix"),
 }
+#: Presets whose servers count one text of an answer with several; the gateway's estimate is better than that.
+COUNT_ONE = frozenset({"llamacpp"})
 #: OpenAI's own models with completions; its other ones have only chats.
 _OFFICIAL = re.compile(r"(?:ft:)?(?:gpt-3\.5-turbo-instruct|davinci-002|babbage-002)(?:[-:].*)?", re.DOTALL)
 

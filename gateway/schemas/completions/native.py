@@ -55,8 +55,9 @@ class CompletionsNative(NativeRequest, frozen=True, kw_only=True):
     def _lacking(self, accepted: AcceptedFields | None) -> Iterator[str]:
         if accepted is None:
             return (name for name in self.demands if name in BEYOND_CHAT)
-        # A limit of 0 is a value of a field that all of these servers have.
-        return (name for name in self.demands if name not in accepted.fields)
+        # A limit of 0 is for the prompt alone: a server without `echo` would make a token all the same.
+        needed = {"max_tokens": "echo"}
+        return (name for name in self.demands if needed.get(name, name) not in accepted.fields)
 
     def accepted_by(self, accepted: AcceptedFields) -> NativeRequest:
         """The same without what an upstream does not take; a field that asks for nothing is left out unnamed."""

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
+from msgspec import structs
 
 from gateway.accounts.accounts import Accounts
 from gateway.amounts import NANO
@@ -250,7 +251,7 @@ async def test_fields_that_ask_for_nothing_reach_no_server_that_does_not_know_th
 ) -> None:
     response, _ = await complete(client, model="llama", best_of=1, n=1, echo=False, suffix="", user="u")
     assert response.status == 200
-    assert set(upstream.seen[0].json) == {"model", "prompt", "max_tokens"}
+    assert set(upstream.seen[0].json) == {"model", "prompt", "max_tokens", "n"}
     assert "x-gateway-dropped-params" not in response.headers
 
 
@@ -324,7 +325,7 @@ async def test_what_a_chat_cannot_meet_goes_to_the_target_that_has_completions(
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"n": 2}, "n"),
+        ({"max_tokens": 0}, "max_tokens"),
         ({"best_of": 2}, "best_of"),
         ({"echo": True}, "echo"),
         ({"suffix": "x"}, "suffix"),
@@ -475,6 +476,27 @@ async def test_without_a_count_the_text_after_the_echo_is_charged(
     assert 10 <= line.meta["usage"]["out_text"] <= 11
     assert response.headers["x-gateway-estimated"] == "true"
     assert document["usage"]["completion_tokens"] == line.meta["usage"]["out_text"]
+
+
+@pytest.mark.no_standard
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_count_of_a_server_that_counts_one_text_is_not_believed_for_several(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, streamed: bool
+) -> None:
+    """As llama.cpp does, which also begins such a stream with a null."""
+    items = [{**chunk("x" * 40), "choices": [{"index": i, "text": "x" * 40, "finish_reason": "stop"}]} for i in (0, 1)]
+    counts = {**chunk(), "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 10, "total_tokens": 13}}
+    for prompt, tokens in (("a", 10), (["a", "b"], 20)):
+        texts = items[: 1 if prompt == "a" else 2]
+        if streamed:
+            reply = Reply.stream([*texts, counts])
+            upstream.enqueue(structs.replace(reply, frames=[b"data: null\n\n", *(reply.frames or [])]))
+            response, _, _ = await stream(client, prompt, model="llama")
+        else:
+            upstream.enqueue(answer(*(["x" * 40] * len(texts)), usage=counts["usage"]))
+            response, _ = await complete(client, prompt, model="llama")
+        line = await until(lambda response=response: last_line(ledger, "acme", response.headers["x-request-id"]))
+        assert (line.meta["usage"]["out_text"], bool(line.meta.get("estimated"))) == (tokens, len(texts) > 1)
 
 
 # Hostile upstreams, and repeated requests ----------------------------------------------------------------------------
