@@ -19,6 +19,7 @@ AZURE, DEPLOYMENTS = "/openai/", "/openai/deployments/"
 #: What follows a deployment in Azure's paths.
 OPERATIONS = (
     "/chat/completions", "/completions", "/embeddings", "/images/generations", "/audio/speech", "/audio/transcriptions",
+    "/audio/translations",
 )  # fmt: skip
 
 _table = msgspec.json.Decoder(dict[str, Raw])

@@ -25,7 +25,7 @@ from gateway.api.endpoints.responses import (
     StoredResponseHandler,
 )
 from gateway.api.endpoints.speech import SpeechEndpoint
-from gateway.api.endpoints.transcriptions import LARGE_FIELDS, TranscriptionsEndpoint
+from gateway.api.endpoints.transcriptions import LARGE_FIELDS, TranscriptionsEndpoint, TranslationsEndpoint
 from gateway.api.endpoints.usage import UsageHandler
 from gateway.api.handler import BaseHandler, GreetingHandler, UnknownKeyedPathHandler, UnknownPathHandler
 from gateway.api.inference_handler import InferenceHandler
@@ -74,6 +74,7 @@ PATHS: Mapping[str, HandlerRoute] = {
     "/v1/images/generations": HandlerRoute(InferenceHandler, ImagesEndpoint()),
     "/v1/audio/speech": HandlerRoute(InferenceHandler, SpeechEndpoint()),
     "/v1/audio/transcriptions": HandlerRoute(InferenceHandler, TranscriptionsEndpoint(), form=True),
+    "/v1/audio/translations": HandlerRoute(InferenceHandler, TranslationsEndpoint(), form=True),
     "/v1/models": HandlerRoute(ModelsHandler),
     "/v1/balance": HandlerRoute(BalanceHandler),
     "/v1/usage": HandlerRoute(UsageHandler),

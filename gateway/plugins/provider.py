@@ -186,6 +186,10 @@ class Transcription(abc.ABC):
     #: Response formats that it supports: "json" and "text" need only the text, the others times or speakers.
     transcript_formats: ClassVar[frozenset[str]] = frozenset({"json", "text", "srt", "vtt", "verbose_json"})
 
+    def can_translate(self, target: Target) -> bool:
+        """Whether this model writes in English what is said in another language, if `request.translates` asks it to."""
+        return False
+
     @abc.abstractmethod
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
         """The whole transcript, with segments and words where `response_format` and the granularities need them."""

@@ -36,6 +36,7 @@ OPERATIONS = {
     "images": "image_generation",
     "speech": "speech",
     "transcription": "transcription",
+    "translation": "translation",
 }
 Attributes = dict[str, AttributeValue]
 

@@ -160,7 +160,7 @@ def openai_speech(seen: Seen) -> Reply:
 
 
 def openai_transcription(seen: Seen) -> Reply:
-    """Four words about what was heard, as a document or as events, three seconds by the clock."""
+    """Four words about what was heard, as a document or as events, three seconds by the clock; or their translation."""
     texts, size = read_form(seen)
     text = f"I heard {size} bytes"
     usage = {"type": "duration", "seconds": 3}
@@ -172,7 +172,8 @@ def openai_transcription(seen: Seen) -> Reply:
     if texts.get("response_format") in ("verbose_json", "diarized_json"):
         segment = {"id": 0, "start": 0.0, "end": 1.5, "text": "I heard"}
         other = {"id": 1, "start": 1.5, "end": 3.0, "text": f"{size} bytes"}
-        document |= {"duration": 3.0, "language": "english", "task": "transcribe", "segments": [segment, other]}
+        task = "translate" if seen.path.endswith("/translations") else "transcribe"
+        document |= {"duration": 3.0, "language": "english", "task": task, "segments": [segment, other]}
     if texts.get("response_format") == "diarized_json":
         document["segments"] = [{**segment, "speaker": "A"}, {**other, "speaker": "B"}]
     return Reply.json(document)
@@ -217,5 +218,6 @@ ENDPOINTS: Mapping[str, Callable[[Seen], Reply]] = {
     "/images/generations": openai_images,
     "/audio/speech": openai_speech,
     "/audio/transcriptions": openai_transcription,
+    "/audio/translations": openai_transcription,
     "/models": openai_models,
 }

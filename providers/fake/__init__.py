@@ -127,6 +127,9 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         async for chunk in _paced(speech_chunks(request, script), script):
             yield chunk
 
+    def can_translate(self, target: Target) -> bool:
+        return True
+
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
         """Words about the audio's length and hash."""
         return await listened(request, await self._begin(target))

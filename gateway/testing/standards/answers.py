@@ -36,6 +36,7 @@ PATHS = (
     (re.compile(r"/images/edits$"), "edits"),
     (re.compile(r"/audio/speech$"), "speech"),
     (re.compile(r"/audio/transcriptions$"), "transcriptions"),
+    (re.compile(r"/audio/translations$"), "translations"),
     (re.compile(r"(?<!/admin)/v1(?:beta)?/models$"), "models"),
     (re.compile(r"(?<!/admin)/v1(?:beta)?/models/[^:]+$"), "model"),
 )

@@ -9,6 +9,7 @@ from typing import Literal
 
 from openai import BaseModel
 from openai.types import Completion, CompletionChoice, CreateEmbeddingResponse, Embedding, Model
+from openai.types.audio import TranslationVerbose
 from openai.types.shared import ErrorObject
 
 
@@ -34,6 +35,12 @@ class CompletionChunk(Completion):
     """A chunk of a stream of completions. With the usage asked for, all but the last have a null in its place."""
 
     choices: list[StartedChoice]  # type: ignore[assignment]
+
+
+class WholeTranslation(TranslationVerbose):
+    """A translation with its times; the package leaves the task out."""
+
+    task: Literal["translate"]
 
 
 class ModelList(BaseModel):
