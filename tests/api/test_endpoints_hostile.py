@@ -415,7 +415,7 @@ USAGES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("endpoint", ["embeddings", "images", "transcription"])
+@pytest.mark.parametrize("endpoint", ["completions", "embeddings", "images", *FORMS])
 async def test_absurd_usage_costs_no_more_than_its_bounds_and_never_nothing(
     client: Client, bearer: dict[str, str], gateway: Gateway, upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
@@ -424,19 +424,19 @@ async def test_absurd_usage_costs_no_more_than_its_bounds_and_never_nothing(
     await gateway.ledger.credit("acme", 10 * BALANCE)
     before = await after.charged()
     for usage in USAGES:
+        timed = {"type": "duration", **usage} if isinstance(usage, dict) else usage
         answers = {
             "embeddings": {"data": [{"embedding": [1.0], "index": 0}], "usage": usage},
             "images": {"data": [{"b64_json": PNG}], "usage": usage},
-            "transcription": {
-                "text": "x",
-                "usage": {"type": "duration", **usage} if isinstance(usage, dict) else usage,
-            },
+            "completions": {"choices": [{"index": 0, "text": "x", "finish_reason": "stop"}], "usage": usage},
+            **{name: {"text": "x", "usage": timed} for name in FORMS},
         }
         upstream.answer = lambda _, answers=answers: Reply.json(answers[endpoint])  # type: ignore[misc]
         status, _, text = await post(client, path, headers, body)
         assert status == 200, (usage, text)
         charged = await after.charged()
-        most = (len(body) + 4096) * UNIT if endpoint == "embeddings" else holds[-1].amount
+        is_bounded = endpoint not in ("completions", "embeddings")
+        most = holds[-1].amount if is_bounded else (len(body) + 4096 + 8) * UNIT
         assert 0 < charged - before <= most, usage
         before = charged
 

@@ -192,6 +192,15 @@ def test_openai_notices_a_cut_stream_of_texts(play: Play, scripted: ScriptedUpst
     assert (seen["said"], seen["code"]) == ("High tide at six", "upstream_stream_truncated")
 
 
+def test_openai_translates(play: Play, scripted: ScriptedUpstream) -> None:
+    seen = play("openai", "translations")
+    assert seen["plain"] == {"text": "I heard 2000 bytes"}
+    assert (seen["verbose"]["task"], seen["verbose"]["language"]) == ("translate", "english")
+    assert [segment["id"] for segment in seen["verbose"]["segments"]] == [0, 1]
+    assert seen["text"].startswith("WEBVTT")
+    assert {one.path for one in scripted.seen} == {"/v1/audio/translations"}
+
+
 def test_openai_reads_base64_vectors(play: Play, scripted: ScriptedUpstream) -> None:
     seen = play("openai", "embed")
     assert [len(vector) for vector in seen["vectors"]] == [4, 4]

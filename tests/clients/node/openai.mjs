@@ -87,6 +87,13 @@ const scenes = {
       for await (const chunk of stream) say(chunk.choices[0]?.text);
     });
   },
+  async translations() {
+    const file = await OpenAI.toFile(Buffer.from("RIFF".padEnd(2000, "x")), "herons.wav");
+    const plain = await client.audio.translations.create({ model: "scribe", file });
+    const verbose = await client.audio.translations.create({ model: "scribe", file, response_format: "verbose_json" });
+    const text = await client.audio.translations.create({ model: "scribe", file, response_format: "vtt" });
+    return { plain, verbose, text };
+  },
   async embed() {
     const { data, usage } = await client.embeddings.create({ model: "vectors", input: ["one two", "three"] });
     return { vectors: data.map(({ embedding }) => [...embedding]), usage };
