@@ -88,7 +88,14 @@ const scenes = {
     });
   },
   async translations() {
-    const file = await OpenAI.toFile(Buffer.from("RIFF".padEnd(2000, "x")), "herons.wav");
+    const sound = Buffer.alloc(2000);
+    sound.write("RIFF", 0);
+    sound.writeUInt32LE(1992, 4);
+    sound.write("WAVEfmt ", 8);
+    sound.set([16, 0, 0, 0, 1, 0, 1, 0, 0x80, 0x3e, 0, 0, 0, 0x7d, 0, 0, 2, 0, 16, 0], 16); // 16 kHz, 16 bits, mono
+    sound.write("data", 36);
+    sound.writeUInt32LE(1956, 40);
+    const file = await OpenAI.toFile(sound, "herons.wav");
     const plain = await client.audio.translations.create({ model: "scribe", file });
     const verbose = await client.audio.translations.create({ model: "scribe", file, response_format: "verbose_json" });
     const text = await client.audio.translations.create({ model: "scribe", file, response_format: "vtt" });
