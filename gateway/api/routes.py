@@ -82,6 +82,15 @@ PATHS: Mapping[str, HandlerRoute] = {
     "/": HandlerRoute(GreetingHandler),
 }
 
+#: What follows a deployment in Azure's paths: the endpoints of OpenAI's API that have a model in their body.
+OPERATIONS = tuple(
+    sorted(
+        (path.removeprefix("/v1") for path, route in PATHS.items() if route.endpoint is not None and not route.errors),
+        key=len,
+        reverse=True,
+    )
+)
+
 #: Methods of a model in Google's API.
 GEMINI_METHODS: Mapping[str, HandlerRoute] = {
     "generateContent": HandlerRoute(InferenceHandler, GeminiEndpoint(), errors=GEMINI_ERRORS),
@@ -158,7 +167,7 @@ class Application(HTTPServerConnectionDelegate):
         if path.startswith("/v1"):
             route, argument = find_route(path)
         else:
-            plain, model = plain_path(path, _is_route)
+            plain, model = plain_path(path, _is_route, OPERATIONS)
             route, argument = find_route(plain)
         endpoint = route.endpoint
         handler: BaseHandler

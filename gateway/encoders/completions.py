@@ -19,6 +19,7 @@ from gateway.billing.usage import is_possible, text_units
 from gateway.encoders.answer_encoder import AnswerEncoder, CountAnswer
 from gateway.encoders.chat_completion import normalize_completion
 from gateway.encoders.chat_form import AnswerForm
+from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.ids import answer_id
 from gateway.schemas.answer_surrogates import encode_whole
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion, ChatMessage, ChunkChoice, CompletionUsage, Delta
@@ -31,7 +32,9 @@ _MEMBERS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
 
 
 def encode_text_completion(answer: ChatCompletion, form: AnswerForm, native: CompletionsNative) -> bytes:
-    """The JSON document of a whole answer; UpstreamInvalidResponse if it has no choice, or no valid end."""
+    """The JSON document of a whole answer; UpstreamInvalidResponse if it lacks a choice, or a valid end."""
+    if not native.has_all(len(answer.choices)):
+        raise UpstreamInvalidResponse(detail=f"{len(answer.choices)} choices for {len(native.prompts)} prompts")
     normalize_completion(answer, form)
     choices = [
         _choice(choice.index, _text(choice.message), _logprobs(choice.logprobs, native, 0), choice.finish_reason)
@@ -72,6 +75,11 @@ class CompletionsStreamEncoder(AnswerEncoder):
     @property
     def continues_native(self) -> bool:
         return False
+
+    def close(self) -> bytes:
+        if not self._native.has_all(len(self._choices)):
+            raise UpstreamTruncated()
+        return super().close()
 
     def part_frames(self, chunk: ChatChunk, part: ChunkChoice) -> bytes:
         text, offset = _text(part.delta), self._offsets.get(part.index, 0)

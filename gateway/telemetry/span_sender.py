@@ -36,7 +36,6 @@ OPERATIONS = {
     "images": "image_generation",
     "speech": "speech",
     "transcription": "transcription",
-    "translation": "translation",
 }
 Attributes = dict[str, AttributeValue]
 

@@ -39,6 +39,10 @@ class CompletionsNative(NativeRequest, frozen=True, kw_only=True):
         """The tokens of prompts that are token numbers."""
         return sum(map(len, self.prompts)) if self.is_tokens else 0
 
+    def has_all(self, number: int) -> bool:
+        """Whether so many choices are those of several prompts; without one, the others would be numbered wrongly."""
+        return len(self.prompts) < 2 or number == self.choices * len(self.prompts)
+
     def prompt_of(self, index: int) -> str | Sequence[int]:
         """The prompt of a choice: those of the first prompt come first."""
         position = index // self.choices

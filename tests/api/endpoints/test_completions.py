@@ -543,6 +543,21 @@ async def test_odd_answer_is_an_answer_or_a_bad_gateway_and_is_settled_once(
     assert (await ledger.audit()).mismatches == []
 
 
+@pytest.mark.parametrize("number", [3, 5])
+async def test_answer_without_a_choice_of_each_prompt_is_none(
+    client: Client, upstream: FakeUpstream, number: int
+) -> None:
+    """One that is missing would give the choices of the next prompt to this one."""
+    upstream.enqueue(answer(*("x" * number)))
+    response, document = await complete(client, ["a", "b"], n=2)
+    assert (response.status, document["error"]["code"]) == (502, "upstream_invalid_response")
+    choices = [{**chunk("x", "stop")["choices"][0], "index": index} for index in range(number)]
+    upstream.enqueue(Reply.stream([{**chunk(), "choices": choices}]))
+    _, text, _ = await stream(client, ["a", "b"], n=2)
+    assert documents(text)[-1]["error"]["code"] == "upstream_stream_truncated"
+    assert "[DONE]" not in text
+
+
 @pytest.mark.parametrize("end", ["whole", "cut"])
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_repeated_request_runs_once_and_is_answered_with_the_same_bytes(
