@@ -111,7 +111,7 @@ def completion_question(**fields: Any) -> ChatRequest:
 def _accepted(subject: Subject) -> AcceptedFields:
     accepted = subject.chat.accepted_fields(COMPLETIONS, subject.target)
     if accepted is None:
-        raise NotConcerned("`accepted_fields` takes no completions")
+        raise NotConcerned()  # it has no completions
     return accepted
 
 

@@ -126,7 +126,8 @@ async def _run_case(case: Callable[[Subject], Awaitable[None]], subject: Subject
     try:
         await _finish_case(case, subject)
     except NotConcerned as reason:
-        report.skipped[case.__name__] = str(reason)
+        if str(reason):
+            report.skipped[case.__name__] = str(reason)
     else:
         report.append(case.__name__)
     report.notes += [f"{case.__name__}: {note}" for note in subject.notes]

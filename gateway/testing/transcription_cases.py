@@ -87,7 +87,7 @@ async def transcript_stream_is_sound(subject: Subject) -> None:
 async def translation_is_sound(subject: Subject) -> None:
     """English text, in each form of a translation that the provider names."""
     if not subject.transcription.can_translate(subject.target):
-        raise NotConcerned("`can_translate` says that the model translates nothing")
+        raise NotConcerned()  # it does not translate
     for format in sorted(subject.transcription.transcript_formats - {"diarized_json"}):
         file = RecordedSilence()
         request = translation_question(file, response_format=format)
@@ -120,7 +120,7 @@ async def cut_transcript_stream_never_looks_whole(subject: Subject) -> None:
 async def translation_asks_for_another_task(subject: Subject) -> None:
     """The request for a translation is not that for a transcript: the upstream must know what it is to write."""
     if not subject.transcription.can_translate(subject.target):
-        raise NotConcerned("`can_translate` says that the model translates nothing")
+        raise NotConcerned()  # it does not translate
     sent = []
     for question in (transcription_question(), translation_question()):
         first = len(subject.fake.seen)
