@@ -82,14 +82,15 @@ class OpenAIChat(OpenAIServer, Chat):
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""
-        if request.native is not None and self._is_native(request.native):
+        native = request.native
+        if native is not None and self._is_native(native):
             body = responses_body(request, target, stream=False)
-            if request.native.compacts == "document":
+            if native.compacts == "document":
                 body = compaction_body(body)
                 return read_compaction(await self.post_whole("/responses/compact", body, target), self.hidden)
             return read_response(await self.post_whole("/responses", body, target), self.hidden)
-        if (asked := self._completion(request, target)) is not None:
-            body = completions_body(request, asked, target, self.quirks, stream=False)
+        if native is not None and self._is_completion(native, target):
+            body = completions_body(request, native, target, self.quirks, stream=False)
             whole = await self.post_whole(PATH, body, target)
             return await read_texts(whole, self.hidden, is_counted=self._is_counted(request))
         answer = await self._send(request, target, stream=False)
@@ -104,10 +105,11 @@ class OpenAIChat(OpenAIServer, Chat):
     def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The chunks of one event stream; usage is always asked for."""
         lane = TextLane()
-        if request.native is not None and self._is_native(request.native):
+        native = request.native
+        if native is not None and self._is_native(native):
             return LanedStream(self._native_events(request, target, lane), lane)
-        if (asked := self._completion(request, target)) is not None:
-            return self._texts(request, asked, target)
+        if native is not None and self._is_completion(native, target):
+            return self._texts(request, native, target)
         return LanedStream(self._chunks(request, target, lane), lane)
 
     async def _texts(self, request: ChatRequest, asked: NativeRequest, target: Target) -> AsyncGenerator[ChatChunk]:
@@ -155,12 +157,9 @@ class OpenAIChat(OpenAIServer, Chat):
         """Whether the server has the dialect in which the request was sent."""
         return self._responses is not None and native.dialect == RESPONSES
 
-    def _completion(self, request: ChatRequest, target: Target) -> NativeRequest | None:
-        """The completion that was sent, if the server has them for this target."""
-        native = request.native
-        if native is None or native.dialect != COMPLETIONS or self._accepted_completions(target) is None:
-            return None
-        return native
+    def _is_completion(self, native: NativeRequest, target: Target) -> bool:
+        """Whether a completion was sent, and the server has them for this target."""
+        return native.dialect == COMPLETIONS and self._accepted_completions(target) is not None
 
     def _send(self, request: ChatRequest, target: Target, *, stream: bool) -> Awaitable[Answer]:
         limit_field = self.limit_field if request.native is not None else ""  # the caller has named neither field

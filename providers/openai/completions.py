@@ -23,7 +23,7 @@ from .._shared.fitting import read_json
 from .._shared.whole_stream import events_of, folded, is_event_stream
 from .chunks import ChunkReader, read_completion
 from .presets import Quirks
-from .request import stream_fields
+from .request import TRUE, stream_options
 from .unnamed_errors import raise_unnamed_error
 
 PATH = "/completions"
@@ -38,7 +38,12 @@ def completions_body(
     fields = dict(native.fields)
     fields["model"] = Raw(_encode(target.model))
     fields["max_tokens"] = Raw(_encode(request.max_output))
-    stream_fields(fields, request, quirks, stream=stream)
+    fields.pop("stream", None)
+    fields.pop("stream_options", None)
+    if stream:
+        fields["stream"] = TRUE
+        if not quirks.no_stream_options:
+            fields["stream_options"] = stream_options(request)
     for name, theirs in quirks.rename.items():
         if name in fields:
             fields[theirs] = fields.pop(name)

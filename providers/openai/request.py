@@ -18,7 +18,7 @@ from .cache_marks import Marks, with_marks
 from .history import said_there
 from .presets import Instead, Quirks
 
-_TRUE = Raw(b"true")
+TRUE = Raw(b"true")
 _WITH_USAGE = Raw(b'{"include_usage":true}')
 _WITH_USAGE_PLAIN = Raw(b'{"include_usage":true,"include_obfuscation":false}')
 _NULL = Raw(b"null")
@@ -54,7 +54,13 @@ def chat_body(
     """
     fields = dict(request.fields)
     fields["model"] = Raw(_encoder.encode(target.model))
-    stream_fields(fields, request, quirks, stream=stream)
+    fields.pop("stream_options", None)
+    if stream:
+        fields["stream"] = TRUE
+        if not quirks.no_stream_options:
+            fields["stream_options"] = stream_options(request)
+    else:
+        fields.pop("stream", None)
     limit = target.max_tokens_field or quirks.max_tokens_field or limit_field
     if limit:
         _spell_max_tokens(fields, limit)
@@ -72,17 +78,6 @@ def chat_body(
     return _encoder.encode(fields)
 
 
-def stream_fields(fields: dict[str, Raw], request: ChatRequest, quirks: Quirks, *, stream: bool) -> None:
-    """Write the fields that ask for a stream, and for its usage."""
-    fields.pop("stream_options", None)
-    if stream:
-        fields["stream"] = _TRUE
-        if not quirks.no_stream_options:
-            fields["stream_options"] = _stream_options(request)
-    else:
-        fields.pop("stream", None)
-
-
 def without_cache_key(request: ChatRequest) -> tuple[ChatRequest, str]:
     """The request without its cache key, and the key for a header; empty for one that no header can have."""
     fields = {name: value for name, value in request.fields.items() if name != CACHE_KEY}
@@ -95,7 +90,7 @@ def is_header_text(key: str) -> bool:
     return _HEADER_TEXT.fullmatch(key) is not None
 
 
-def _stream_options(request: ChatRequest) -> Raw:
+def stream_options(request: ChatRequest) -> Raw:
     """Usage is asked for always, whoever asked the gateway; padding unless the caller declined it."""
     asked = request.stream_options
     return _WITH_USAGE_PLAIN if asked is not None and asked.include_obfuscation is False else _WITH_USAGE

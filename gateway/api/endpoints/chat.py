@@ -57,6 +57,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
     answers = ChatCompletion
     names_model = True
     permission = "chat"
+    estimate = staticmethod(chat_prompt)  # the tokens of a prompt
 
     def __init__(self, dialect: ChatDialect | None = None) -> None:
         self.dialect = dialect or ChatCompletions()
@@ -83,14 +84,10 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         # The upstream would charge this tier at a price of its own, and the caller would pay the usual one.
         return request.drop("service_tier")
 
-    def estimate(self, request: ChatRequest, model: Model) -> PromptEstimate:
-        """The tokens of the prompt."""
-        return chat_prompt(request, factor=model.token_factor, rules=model.media_rules)
-
     def quote(
         self, request: ChatRequest, model: Model, body_size: int, adapted: Sequence[Adapted[ChatRequest]] = ()
     ) -> Quote:
-        prompt = self.estimate(request, model)
+        prompt = self.estimate(request, factor=model.token_factor, rules=model.media_rules)
         hidden = False
         for one in adapted:
             effort = effort_of(one.request) if request.extra else request.reasoning_effort

@@ -12,8 +12,9 @@ from typing import cast
 from gateway.api.endpoints.chat import ChatEndpoint
 from gateway.api.endpoints.vendor_input import takes_native
 from gateway.billing.delivered import Delivered
+from gateway.billing.image_tokens import MediaRules
 from gateway.billing.quote import Quote
-from gateway.billing.token_estimate import PromptEstimate
+from gateway.billing.token_estimate import ANY_MODEL, PromptEstimate, chat_prompt
 from gateway.catalog import Model
 from gateway.encoders.answer_encoder import AnswerEncoder, CountAnswer
 from gateway.encoders.chat_form import AnswerForm
@@ -54,15 +55,21 @@ class Completions:
         return encode_data(error.body())
 
 
+def _estimate(request: ChatRequest, *, factor: float = 1.0, rules: MediaRules = ANY_MODEL) -> PromptEstimate:
+    """The tokens of the prompt; exact for token numbers."""
+    native = native_of(request)
+    return (
+        PromptEstimate(native.prompt_tokens) if native.is_tokens else chat_prompt(request, factor=factor, rules=rules)
+    )
+
+
 class CompletionsEndpoint(ChatEndpoint):
     """Text and chat models in this dialect."""
 
+    estimate = staticmethod(_estimate)
+
     def __init__(self) -> None:
         super().__init__(Completions())
-
-    def estimate(self, request: ChatRequest, model: Model) -> PromptEstimate:
-        native = native_of(request)
-        return PromptEstimate(native.prompt_tokens) if native.is_tokens else super().estimate(request, model)
 
     def quote(
         self, request: ChatRequest, model: Model, body_size: int, adapted: Sequence[Adapted[ChatRequest]] = ()
