@@ -9,7 +9,7 @@ from typing import Any
 from gateway.config.settings import PluginSettings
 from gateway.plugins.loader import load_plugins
 from gateway.plugins.model_list import ModelList
-from gateway.plugins.provider import CAPABILITIES, Provider, capabilities_of
+from gateway.plugins.provider import CAPABILITIES, Provider, Transcription, capabilities_of
 from gateway.routing.request_adaptation import HONOURED, NAMED_HINTS
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
@@ -42,6 +42,8 @@ targets, only those that can honour the request are tried. A model's `unsupporte
 provider supports but the model does not. Some values are refused in addition to this table, such as an image URL if the
 dialect does not accept one.
 
+*Translates*: a model of transcriptions may also serve `POST /v1/audio/translations`.
+
 *Lists models*: the provider can be asked for the models of its server, with `discover = true`.
 """
 
@@ -56,7 +58,11 @@ def built_in_providers() -> dict[str, type[Provider]]:
 def page() -> str:
     """The whole page."""
     providers = built_in_providers()
-    parts = [HEAD, "## Capabilities\n", _table(["provider", *CAPABILITIES, "lists models"], _capabilities(providers))]
+    parts = [
+        HEAD,
+        "## Capabilities\n",
+        _table(["provider", *CAPABILITIES, "translates", "lists models"], _capabilities(providers)),
+    ]
     for capability in CAPABILITIES:
         able = {name: kind for name, kind in providers.items() if capability in capabilities_of(kind)}
         rows = list(_fields(capability, able))
@@ -69,7 +75,9 @@ def _capabilities(providers: Mapping[str, type[Provider]]) -> Iterable[list[str]
     for name, kind in providers.items():
         have = capabilities_of(kind)
         lists = "yes" if issubclass(kind, ModelList) else "–"
-        yield [f"`{name}`", *("yes" if capability in have else "–" for capability in CAPABILITIES), lists]
+        own = issubclass(kind, Transcription) and kind.can_translate is not Transcription.can_translate
+        translates = "yes" if own else "–"
+        yield [f"`{name}`", *("yes" if capability in have else "–" for capability in CAPABILITIES), translates, lists]
 
 
 def _fields(capability: str, providers: Mapping[str, type[Provider]]) -> Iterable[list[str]]:

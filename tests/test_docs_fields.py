@@ -13,6 +13,7 @@ import pytest
 
 from gateway.schemas import chat_messages
 from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.completions.request import CompletionsRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.gemini_request import GeminiRequest
 from gateway.schemas.images import ImageRequest
@@ -20,11 +21,12 @@ from gateway.schemas.messages_request import MessagesRequest
 from gateway.schemas.request_fields import RequestFields
 from gateway.schemas.responses.request import ResponsesRequest
 from gateway.schemas.speech import SpeechRequest
-from gateway.schemas.transcription import TranscriptionRequest
+from gateway.schemas.transcription import TranscriptionRequest, TranslationRequest
 
 PAGE = (Path(__file__).parent.parent / "docs" / "fields.md").read_text(encoding="utf-8")
 ENDPOINTS: dict[str, type[RequestFields]] = {
     "Chat": ChatRequest,
+    "Completions": CompletionsRequest,
     "Responses": ResponsesRequest,
     "Anthropic messages": MessagesRequest,
     "Gemini": GeminiRequest,
@@ -32,6 +34,7 @@ ENDPOINTS: dict[str, type[RequestFields]] = {
     "Images": ImageRequest,
     "Speech": SpeechRequest,
     "Transcription": TranscriptionRequest,
+    "Translation": TranslationRequest,
 }
 BOUNDS = ("ge", "le", "min_length", "max_length")
 WORDED = {0, 1}  # bounds that the page may say in words: "from 1", "none of them empty"

@@ -1,11 +1,12 @@
 """Other paths of the endpoints under `/v1`: those of Azure's clients, and those of a base URL without `/v1`.
 
-`plain_path(path, is_route)` gives the path under `/v1` and the model that the path names, as Azure's deployments do.
+`plain_path(path, is_route, operations)` gives the path under `/v1` and the model that the path names, as Azure's
+deployments do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,20 +17,19 @@ from gateway.schemas.duplicate_keys import Examined
 from gateway.uploads.form import Form
 
 AZURE, DEPLOYMENTS = "/openai/", "/openai/deployments/"
-#: What follows a deployment in Azure's paths.
-OPERATIONS = (
-    "/chat/completions", "/embeddings", "/images/generations", "/audio/speech", "/audio/transcriptions",
-)  # fmt: skip
 
 _table = msgspec.json.Decoder(dict[str, Raw])
 _encode = msgspec.json.Encoder().encode
 
 
-def plain_path(path: str, is_route: Callable[[str], bool]) -> tuple[str, str]:
-    """The path under `/v1`, and the model in the path or ""; any other path as it is."""
+def plain_path(path: str, is_route: Callable[[str], bool], operations: Sequence[str]) -> tuple[str, str]:
+    """The path under `/v1`, and the model in the path or ""; any other path as it is.
+
+    `operations`: the paths of endpoints without `/v1` that may follow a deployment, one that ends with another first.
+    """
     if path.startswith(DEPLOYMENTS):
         rest = path[len(DEPLOYMENTS) :].rstrip("/")
-        for operation in OPERATIONS:
+        for operation in operations:
             if rest.endswith(operation) and (model := rest.removesuffix(operation)):
                 return "/v1" + operation, unquote(model)
     if path.startswith(AZURE):

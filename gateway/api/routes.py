@@ -12,6 +12,7 @@ from tornado.httputil import HTTPMessageDelegate, HTTPServerConnectionDelegate
 
 from gateway.api.endpoints.account import BalanceHandler, ReceiptHandler
 from gateway.api.endpoints.chat import ChatEndpoint
+from gateway.api.endpoints.completions import CompletionsEndpoint
 from gateway.api.endpoints.embeddings import EmbeddingsEndpoint
 from gateway.api.endpoints.gemini import GeminiEmbeddingsEndpoint, GeminiEndpoint, GeminiTokensEndpoint
 from gateway.api.endpoints.images import ImagesEndpoint
@@ -24,7 +25,7 @@ from gateway.api.endpoints.responses import (
     StoredResponseHandler,
 )
 from gateway.api.endpoints.speech import SpeechEndpoint
-from gateway.api.endpoints.transcriptions import LARGE_FIELDS, TranscriptionsEndpoint
+from gateway.api.endpoints.transcriptions import LARGE_FIELDS, TranscriptionsEndpoint, TranslationsEndpoint
 from gateway.api.endpoints.usage import UsageHandler
 from gateway.api.handler import BaseHandler, GreetingHandler, UnknownKeyedPathHandler, UnknownPathHandler
 from gateway.api.inference_handler import InferenceHandler
@@ -68,16 +69,27 @@ PATHS: Mapping[str, HandlerRoute] = {
     "/v1/responses/input_tokens": HandlerRoute(InferenceHandler, ResponsesTokensEndpoint(), errors=_RESPONSES_ERRORS),
     "/v1/responses/compact": HandlerRoute(InferenceHandler, ResponsesEndpoint(compacts=True), errors=_RESPONSES_ERRORS),
     "/v1/messages/count_tokens": HandlerRoute(InferenceHandler, CountTokensEndpoint(), errors=MESSAGES_ERRORS),
+    "/v1/completions": HandlerRoute(InferenceHandler, CompletionsEndpoint()),
     "/v1/embeddings": HandlerRoute(InferenceHandler, EmbeddingsEndpoint()),
     "/v1/images/generations": HandlerRoute(InferenceHandler, ImagesEndpoint()),
     "/v1/audio/speech": HandlerRoute(InferenceHandler, SpeechEndpoint()),
     "/v1/audio/transcriptions": HandlerRoute(InferenceHandler, TranscriptionsEndpoint(), form=True),
+    "/v1/audio/translations": HandlerRoute(InferenceHandler, TranslationsEndpoint(), form=True),
     "/v1/models": HandlerRoute(ModelsHandler),
     "/v1/balance": HandlerRoute(BalanceHandler),
     "/v1/usage": HandlerRoute(UsageHandler),
     "/v1beta/models": HandlerRoute(ModelsHandler, errors=GEMINI_ERRORS),
     "/": HandlerRoute(GreetingHandler),
 }
+
+#: What follows a deployment in Azure's paths: the endpoints of OpenAI's API that have a model in their body.
+OPERATIONS = tuple(
+    sorted(
+        (path.removeprefix("/v1") for path, route in PATHS.items() if route.endpoint is not None and not route.errors),
+        key=len,
+        reverse=True,
+    )
+)
 
 #: Methods of a model in Google's API.
 GEMINI_METHODS: Mapping[str, HandlerRoute] = {
@@ -155,7 +167,7 @@ class Application(HTTPServerConnectionDelegate):
         if path.startswith("/v1"):
             route, argument = find_route(path)
         else:
-            plain, model = plain_path(path, _is_route)
+            plain, model = plain_path(path, _is_route, OPERATIONS)
             route, argument = find_route(plain)
         endpoint = route.endpoint
         handler: BaseHandler

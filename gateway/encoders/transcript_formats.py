@@ -71,7 +71,7 @@ def write_transcript(transcript: Transcript, request: TranscriptionRequest) -> t
         case "vtt":
             return TEXT, _vtt(subtitles(transcript, request)).encode()
         case _:
-            return JSON, _encoder.encode(_plain(transcript))
+            return JSON, _encoder.encode({"text": transcript.text} if request.translates else _plain(transcript))
 
 
 def duration(transcript: Transcript, request: TranscriptionRequest) -> float | None:
@@ -107,8 +107,8 @@ def _plain(transcript: Transcript) -> dict[str, Any]:
 def _verbose(transcript: Transcript, request: TranscriptionRequest) -> dict[str, Any]:
     seconds = duration(transcript, request) or 0.0
     document: dict[str, Any] = {
-        "task": "transcribe",
-        "language": transcript.language or request.language or "",
+        "task": "translate" if request.translates else "transcribe",
+        "language": "english" if request.translates else transcript.language or request.language or "",
         "duration": seconds,
         "text": transcript.text,
     }
@@ -118,6 +118,8 @@ def _verbose(transcript: Transcript, request: TranscriptionRequest) -> dict[str,
         document["segments"] = [_verbose_segment(number, segment) for number, segment in enumerate(segments)]
     if "word" in asked:
         document["words"] = transcript.words or []
+    if request.translates:  # in this form, OpenAI has no place for more
+        return document
     return {**document, **_logprobs(transcript), "usage": {"type": "duration", "seconds": seconds}}
 
 

@@ -98,8 +98,9 @@ class Chat(abc.ABC):
         return request.cache_marks
 
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
-        """What this upstream takes of a request in `dialect` ("responses", "messages", "gemini"); None for nothing.
+        """What this upstream takes of a request in `dialect`; None for nothing.
 
+        The dialects are "completions", "responses", "messages" and "gemini".
         With an answer, `request.native` has the fields to forward, and the chunks may be `NativeChunk`s.
         """
         return None
@@ -184,6 +185,10 @@ class Transcription(abc.ABC):
     transcription_fields: ClassVar[frozenset[str] | None] = None
     #: Response formats that it supports: "json" and "text" need only the text, the others times or speakers.
     transcript_formats: ClassVar[frozenset[str]] = frozenset({"json", "text", "srt", "vtt", "verbose_json"})
+
+    def can_translate(self, target: Target) -> bool:
+        """Whether this model writes in English what is said in another language, if `request.translates` asks it to."""
+        return False
 
     @abc.abstractmethod
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:

@@ -106,7 +106,7 @@ def with_cache_key(adapted: Adapted[R], key: str) -> Adapted[R]:
     return structs.replace(adapted, request=named)
 
 
-def _adapt_native(request: R, candidate: Candidate, native: NativeRequest) -> Adapted[R] | None:
+def _adapt_native(request: R, candidate: Candidate, native: NativeRequest, unknown_params: str) -> Adapted[R] | None:
     """The request for a candidate that takes the dialect in which it was sent; None for any other candidate."""
     provider = candidate.provider
     accepted = provider.accepted_fields(native.dialect, candidate.target) if isinstance(provider, Chat) else None
@@ -114,6 +114,8 @@ def _adapt_native(request: R, candidate: Candidate, native: NativeRequest) -> Ad
         return None
     if candidate.model.unsupported_params:
         accepted = structs.replace(accepted, fields=accepted.fields - candidate.model.unsupported_params)
+    if native.unknown and unknown_params == "drop":
+        accepted = structs.replace(accepted, fields=accepted.fields.difference(native.unknown, UNKNOWN))
     left = native.accepted_by(accepted).with_tool_limit(accepted, candidate.model.vendor_tool_uses)
     return Adapted(candidate, structs.replace(request, native=left), tuple(map(header_name, left.dropped)))
 
@@ -132,7 +134,7 @@ def _adapt_one(
 ) -> Adapted[R]:
     native: NativeRequest | None = getattr(request, "native", None)
     if native is not None:
-        adapted = _adapt_native(request, candidate, native)
+        adapted = _adapt_native(request, candidate, native, unknown_params)
         if adapted is not None:
             return adapted
         if native.only_native:

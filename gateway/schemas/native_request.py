@@ -17,7 +17,7 @@ from gateway.schemas.chat_response import ChatChunk, ChatCompletion
 from gateway.schemas.vendor_tools import NO_USES, VendorUses
 from gateway.sse import CR, LF
 
-RESPONSES, MESSAGES, GEMINI = "responses", "messages", "gemini"  # dialects beside chat
+COMPLETIONS, RESPONSES, MESSAGES, GEMINI = "completions", "responses", "messages", "gemini"  # dialects beside chat
 
 
 class AcceptedFields(Struct, frozen=True):
@@ -26,6 +26,7 @@ class AcceptedFields(Struct, frozen=True):
     fields: frozenset[str]  # of the body, top level
     betas: frozenset[str] | None = frozenset()  # flags in a header, such as `anthropic-beta`, as patterns; None: all
     tools: frozenset[str] = frozenset()  # types of tools that the upstream runs by itself
+    forms: frozenset[str] = frozenset()  # of the prompt of a completion, beside one text
 
     def takes_flag(self, flag: str) -> bool:
         """Whether the upstream takes this flag."""

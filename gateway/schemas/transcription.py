@@ -1,8 +1,9 @@
-"""The form of `POST /v1/audio/transcriptions`, and what a provider answers to it (docs/fields.md, "Transcription").
+"""The forms of `POST /v1/audio/transcriptions` and `/translations`, and what a provider answers (docs/fields.md).
 
-`decode_transcription_request(parts, file)` makes a typed request of the text fields of a form; it raises nothing but
-`BadRequest` errors. Names may carry `[]` or a number in brackets, lists may be repeated or written as a JSON array.
-Sharp edge: everything in a form is text, so a number or a word that does not fit is an `invalid_type`.
+`decode_transcription_request(parts, file)` and `decode_translation_request` make a typed request of the text fields of
+a form; they raise nothing but `BadRequest` errors. Names may carry `[]` or a number in brackets, lists may be repeated
+or written as a JSON array. Sharp edge: everything in a form is text, so a number or a word that does not fit is an
+`invalid_type`.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ class TranscriptionRequest(RequestFields, kw_only=True):
         default_factory=list
     )
 
+    #: The transcript is to be in English, whatever language is spoken.
+    translates: bool = False
     #: Every text field as sent, in order, forbidden ones removed: for upstreams of the same dialect.
     parts: list[tuple[str, str]] = field(default_factory=list)
 
@@ -86,6 +89,16 @@ class TranscriptionRequest(RequestFields, kw_only=True):
             parts=[(name, text) for name, text in self.parts if name.partition("[")[0] not in names],
             **unset,
         )
+
+
+class TranslationRequest(RequestFields, kw_only=True):
+    """A valid form of a translation, whose fields are those of the `TranscriptionRequest` that a provider gets."""
+
+    model: Core[Annotated[str, Meta(min_length=1, max_length=256)]]
+    file: Core[AudioFile]
+    prompt: Sampling[str | None] = None
+    response_format: Core[Literal["json", "text", "srt", "verbose_json", "vtt"]] = "json"
+    temperature: Sampling[Annotated[float, Meta(ge=0, le=1)] | None] = None
 
 
 class Word(Struct):
@@ -156,12 +169,25 @@ _ABSENT: Mapping[str, Any] = {
 
 def decode_transcription_request(parts: Sequence[tuple[str, str]], file: AudioFile | None) -> TranscriptionRequest:
     """The request that a form's text fields and its file make; raises only BadRequest errors."""
-    form = _Form(parts)
+    return _request(parts, file, TranscriptionRequest)
+
+
+def decode_translation_request(parts: Sequence[tuple[str, str]], file: AudioFile | None) -> TranscriptionRequest:
+    """The same for a form of a translation; a field that only transcriptions have is an unknown one."""
+    request = _request(parts, file, TranslationRequest)
+    request.translates = True
+    return request
+
+
+def _request(
+    parts: Sequence[tuple[str, str]], file: AudioFile | None, known: type[RequestFields]
+) -> TranscriptionRequest:
+    form = _Form(parts, known)
     if file is None:
         raise MissingParameter("Missing required parameter: 'file'.", param="file")
     if "model" not in form.values:
         raise MissingParameter("Missing required parameter: 'model'.", param="model")
-    kinds = _kinds()
+    kinds = _kinds(known)
     for name, value in form.values.items():
         error = first_error(value, kinds[name], name)
         if error is not None:
@@ -182,7 +208,8 @@ def decode_transcription_request(parts: Sequence[tuple[str, str]], file: AudioFi
 class _Form:
     """The text fields of a form, brought to the types they should have; what cannot be stays text."""
 
-    def __init__(self, parts: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, parts: Sequence[tuple[str, str]], known: type[RequestFields]) -> None:
+        self._known = known.field_classes
         self.values: dict[str, Any] = {}
         self.parts: list[tuple[str, str]] = []
         self.extra: dict[str, None] = {}
@@ -195,7 +222,7 @@ class _Form:
         base, inner = (match[1], match[2]) if match else (name, None)
         if not text and base != "model":
             return  # an empty field is an absent one: a form has no null
-        if base in TranscriptionRequest.field_classes and base != "file":
+        if base in self._known and base != "file":
             self._take_known(base, inner, text)
         elif is_forbidden(base) or (inner and is_forbidden(inner)):
             self.dropped.append(header_name(name))
@@ -254,9 +281,9 @@ def _typed(name: str, text: str) -> Any:
 
 
 @cache
-def _kinds() -> dict[str, Any]:
+def _kinds(known: type[RequestFields]) -> dict[str, Any]:
     """msgspec's description of each field's type."""
-    kind = msgspec.inspect.type_info(TranscriptionRequest)
+    kind = msgspec.inspect.type_info(known)
     assert isinstance(kind, msgspec.inspect.StructType)
     return {field.name: field.type for field in kind.fields}
 

@@ -28,6 +28,7 @@ SCOPE = InstrumentationScope("model-gateway", __version__)
 #: The operation by the endpoint's name; the conventions have no name for images, speech and transcriptions.
 OPERATIONS = {
     "chat": "chat",
+    "completions": "text_completion",
     "responses": "chat",
     "messages": "chat",
     "gemini": "generate_content",

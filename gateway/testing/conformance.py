@@ -26,6 +26,7 @@ from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatCompletion
 from gateway.testing import (
     chat_cases,
+    completions_cases,
     embeddings_cases,
     images_cases,
     model_list_cases,
@@ -40,7 +41,7 @@ from gateway.testing.subject import Case, CheckReport, NotConcerned, Subject, Ve
 
 MODEL_LIST = "model list"  # no capability of models
 CASES: Mapping[str, tuple[Case, ...]] = {
-    "chat": (*chat_cases.CASES, *standard_cases.CASES),
+    "chat": (*chat_cases.CASES, *completions_cases.CASES, *standard_cases.CASES),
     "embeddings": embeddings_cases.CASES,
     "images": images_cases.CASES,
     "speech": speech_cases.CASES,
@@ -49,7 +50,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
 }
 CASE_WITHIN = 30.0  # seconds that a case may take, with the start and the end of its provider
 UPSTREAM_CASES: Mapping[str, tuple[Case, ...]] = {
-    "chat": upstream_cases.CASES,
+    "chat": (*upstream_cases.CASES, *completions_cases.UPSTREAM_CASES),
     "embeddings": embeddings_cases.UPSTREAM_CASES,
     "images": images_cases.UPSTREAM_CASES,
     "speech": speech_cases.UPSTREAM_CASES,
@@ -125,7 +126,8 @@ async def _run_case(case: Callable[[Subject], Awaitable[None]], subject: Subject
     try:
         await _finish_case(case, subject)
     except NotConcerned as reason:
-        report.skipped[case.__name__] = str(reason)
+        if str(reason):
+            report.skipped[case.__name__] = str(reason)
     else:
         report.append(case.__name__)
     report.notes += [f"{case.__name__}: {note}" for note in subject.notes]

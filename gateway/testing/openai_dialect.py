@@ -50,6 +50,46 @@ def openai_chat(seen: Seen) -> Reply:
     return Reply.stream(chunks)
 
 
+def openai_completions(seen: Seen) -> Reply:
+    """Repeats each prompt word by word in each of its choices, whole or as a stream, with usage.
+
+    Token numbers are words. `best_of` texts are counted, and `n` of them are given back.
+    """
+    asked = seen.json
+    given = asked["prompt"]
+    prompts = [given] if isinstance(given, str) or given is None or isinstance(given[0], int) else given
+    texts = [(prompt or "") if isinstance(prompt, str | None) else " ".join(map(str, prompt)) for prompt in prompts]
+    number, limit = asked.get("n") or 1, asked.get("max_tokens", 16)
+    made = [[f"{word} " for word in text.split()][:limit] for text in texts]
+    echoed = [[text] if asked.get("echo") else [] for text in texts]
+    words = [[*before, *said] for before, said in zip(echoed, made, strict=True) for _ in range(number)]
+    reasons = ["length" if len(text.split()) > limit else "stop" for text in texts for _ in range(number)]
+    prompt_tokens = sum(len(text.split()) or 1 for text in texts)
+    completion_tokens = max(number, asked.get("best_of") or 1) * sum(map(len, made))
+    counted = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens}
+    usage = {**counted, "total_tokens": prompt_tokens + completion_tokens}
+    head = {"id": "cmpl-upstream", "object": "text_completion", "created": 1700000000, "model": asked["model"]}
+
+    def choice(index: int, said: list[str], reason: str | None) -> dict[str, Any]:
+        text = "".join(said)
+        offsets = [len("".join(said[:place])) for place in range(len(said))]
+        tops = [{word: -0.5} for word in said]
+        probable = {"tokens": said, "token_logprobs": [-0.5] * len(said), "top_logprobs": tops, "text_offset": offsets}
+        logprobs = probable if said and asked.get("logprobs") is not None else None
+        return {"index": index, "text": text, "logprobs": logprobs, "finish_reason": reason}
+
+    if not asked.get("stream"):
+        choices = [choice(index, said, reasons[index]) for index, said in enumerate(words)]
+        return Reply.json({**head, "choices": choices, "usage": usage})
+    frames: list[Any] = []
+    for index, said in enumerate(words):
+        frames += [{**head, "choices": [choice(index, [word], None)]} for word in said]
+        frames.append({**head, "choices": [choice(index, [], reasons[index])]})
+    if (asked.get("stream_options") or {}).get("include_usage"):
+        frames.append({**head, "choices": [], "usage": usage})
+    return Reply.stream(frames)
+
+
 def openai_embeddings(seen: Seen) -> Reply:
     """Vectors of four numbers, or as many as were asked for; words, or token numbers, are counted."""
     asked = seen.json
@@ -120,7 +160,7 @@ def openai_speech(seen: Seen) -> Reply:
 
 
 def openai_transcription(seen: Seen) -> Reply:
-    """Four words about what was heard, as a document or as events, three seconds by the clock."""
+    """Four words about what was heard, as a document or as events, three seconds by the clock; or their translation."""
     texts, size = read_form(seen)
     text = f"I heard {size} bytes"
     usage = {"type": "duration", "seconds": 3}
@@ -132,7 +172,8 @@ def openai_transcription(seen: Seen) -> Reply:
     if texts.get("response_format") in ("verbose_json", "diarized_json"):
         segment = {"id": 0, "start": 0.0, "end": 1.5, "text": "I heard"}
         other = {"id": 1, "start": 1.5, "end": 3.0, "text": f"{size} bytes"}
-        document |= {"duration": 3.0, "language": "english", "task": "transcribe", "segments": [segment, other]}
+        task = "translate" if seen.path.endswith("/translations") else "transcribe"
+        document |= {"duration": 3.0, "language": "english", "task": task, "segments": [segment, other]}
     if texts.get("response_format") == "diarized_json":
         document["segments"] = [{**segment, "speaker": "A"}, {**other, "speaker": "B"}]
     return Reply.json(document)
@@ -172,9 +213,11 @@ def openai_models(_: Seen) -> Reply:
 
 ENDPOINTS: Mapping[str, Callable[[Seen], Reply]] = {
     "/chat/completions": openai_chat,
+    "/completions": openai_completions,  # after that of chats, which ends with it
     "/embeddings": openai_embeddings,
     "/images/generations": openai_images,
     "/audio/speech": openai_speech,
     "/audio/transcriptions": openai_transcription,
+    "/audio/translations": openai_transcription,
     "/models": openai_models,
 }

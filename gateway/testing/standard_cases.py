@@ -1,7 +1,8 @@
 """What the clients of all chat dialects get of a provider's answers, against the classes of their standards.
 
-The answer to a plain question is written as the gateway writes it: as chat completions, Responses, Messages and Gemini,
-whole and streamed. Without the packages of the extra `conformance` the case is skipped, and its reason says so.
+The answer to a plain question is written as the gateway writes it: as chat completions, completions, Responses,
+Messages and Gemini, whole and streamed. Without the packages of the extra `conformance` the case is skipped, and its
+reason says so.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def _clients() -> Iterator[tuple[str, Any, ChatRequest]]:
     """The path, the dialect and the same question of each kind of client."""
     # The HTTP surface: authors of plugins who do not run this case need not import it.
     from gateway.api.endpoints.chat_dialect import ChatCompletions
+    from gateway.api.endpoints.completions import Completions
     from gateway.api.endpoints.gemini import Gemini
     from gateway.api.endpoints.messages import Messages
     from gateway.api.endpoints.responses import Responses
@@ -58,6 +60,7 @@ def _clients() -> Iterator[tuple[str, Any, ChatRequest]]:
     contents = [{"role": "user", "parts": [{"text": WORDS}]}]
     for path, dialect, fields in (
         ("/v1/chat/completions", ChatCompletions(), {"model": "public-name", "messages": said}),
+        ("/v1/completions", Completions(), {"model": "public-name", "prompt": WORDS}),
         ("/v1/responses", Responses(), {"model": "public-name", "input": WORDS}),
         ("/v1/messages", Messages(), {"model": "public-name", "messages": said, "max_tokens": 100}),
         ("/v1beta/models/m:generateContent", Gemini("public-name"), {"contents": contents}),

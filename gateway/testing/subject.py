@@ -22,7 +22,11 @@ MAX_TOKENS = 1_000_000_000
 
 
 class NotConcerned(Exception):
-    """Raised by a case that has nothing to check of this provider; the message says why."""
+    """Raised by a case that has nothing to check of this provider; the message says why.
+
+    Without a message, the case is of something that the provider may have or not, such as a capability: no report names
+    it.
+    """
 
 
 class CheckReport(list[str]):

@@ -11,9 +11,14 @@ import msgspec
 
 from gateway.encoders.transcript_formats import validated_transcript, write_transcript
 from gateway.encoders.transcripts import TranscriptStreamEncoder
-from gateway.schemas.transcription import Transcript, TranscriptionRequest, decode_transcription_request
+from gateway.schemas.transcription import (
+    Transcript,
+    TranscriptionRequest,
+    decode_transcription_request,
+    decode_translation_request,
+)
 from gateway.testing import whole_call_cases
-from gateway.testing.subject import Case, Subject
+from gateway.testing.subject import Case, NotConcerned, Subject
 
 RATE = 16_000
 
@@ -48,6 +53,12 @@ def transcription_question(file: RecordedSilence | None = None, **fields: str) -
     return decode_transcription_request(list(parts.items()), file or RecordedSilence())
 
 
+def translation_question(file: RecordedSilence | None = None, **fields: str) -> TranscriptionRequest:
+    """The same for a translation."""
+    parts = {"model": "public-name", **fields}
+    return decode_translation_request(list(parts.items()), file or RecordedSilence())
+
+
 async def transcript_is_sound(subject: Subject) -> None:
     """Text, times that do not run backwards, and the file read."""
     file = RecordedSilence()
@@ -73,6 +84,19 @@ async def transcript_stream_is_sound(subject: Subject) -> None:
     assert encoder.transcript is not None, "no whole transcript at the end"
 
 
+async def translation_is_sound(subject: Subject) -> None:
+    """English text, in each form of a translation that the provider names."""
+    if not subject.transcription.can_translate(subject.target):
+        raise NotConcerned()  # it does not translate
+    for format in sorted(subject.transcription.transcript_formats - {"diarized_json"}):
+        file = RecordedSilence()
+        request = translation_question(file, response_format=format)
+        transcript = await _heard(subject, request)
+        assert file.opened, "the file was not read"
+        _, body = write_transcript(transcript, request)
+        assert body.strip() or not transcript.text, f"{format} is empty"
+
+
 async def file_may_be_read_again(subject: Subject) -> None:
     """Another attempt may use the same request, so nothing of it is used up or changed."""
     request = transcription_question()
@@ -91,6 +115,21 @@ async def cut_transcript_stream_never_looks_whole(subject: Subject) -> None:
     """A stream that ends before its end, cleanly or not, raises."""
     request = transcription_question(stream="true")
     await whole_call_cases.assert_cut_is_an_error(subject, lambda one: _streamed(one, request), "cut", "whole")
+
+
+async def translation_asks_for_another_task(subject: Subject) -> None:
+    """The request for a translation is not that for a transcript: the upstream must know what it is to write."""
+    if not subject.transcription.can_translate(subject.target):
+        raise NotConcerned()  # it does not translate
+    sent = []
+    for question in (transcription_question(), translation_question()):
+        first = len(subject.fake.seen)
+        await _heard(subject, question)
+        seen = subject.fake.seen[first:]
+        # Each form has a boundary of its own, which is no difference.
+        boundaries = [one.headers.get("content-type", "").partition("boundary=")[2].encode() or b"-" for one in seen]
+        sent.append([(one.path, one.body.replace(edge, b"")) for one, edge in zip(seen, boundaries, strict=True)])
+    assert sent[0] != sent[1], "a translation sends the same requests as a transcription: read `request.translates`"
 
 
 async def _heard(subject: Subject, request: TranscriptionRequest, target: Any = None) -> Transcript:
@@ -117,6 +156,7 @@ CASES: tuple[Case, ...] = (
     transcript_is_sound,
     every_format_is_filled,
     transcript_stream_is_sound,
+    translation_is_sound,
     file_may_be_read_again,
     transcription_calls_at_once_do_not_mix,
     *whole_call_cases.local_cases("transcription", _call),
@@ -124,4 +164,5 @@ CASES: tuple[Case, ...] = (
 UPSTREAM_CASES: tuple[Case, ...] = (
     *whole_call_cases.upstream_cases("transcription", _call),
     cut_transcript_stream_never_looks_whole,
+    translation_asks_for_another_task,
 )

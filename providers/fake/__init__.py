@@ -22,6 +22,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from gateway import (
+    AcceptedFields,
     Chat,
     ChatChunk,
     ChatRequest,
@@ -44,8 +45,11 @@ from gateway import (
     Upstream,
     hookimpl,
 )
+from gateway.schemas.completions.native import CompletionsNative
+from gateway.schemas.native_request import COMPLETIONS
 
 from .chat import ChatPlan
+from .completions import ACCEPTED, CompletionPlan
 from .embeddings import embedding_answer
 from .images import image_answer, image_events
 from .script import Script
@@ -82,10 +86,16 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         await script.wait()
         return script
 
+    def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
+        return ACCEPTED if dialect == COMPLETIONS else None
+
     async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
-        """The scripted chunks of every choice, one choice after the other, then usage."""
+        """The scripted chunks of every choice, one choice after the other, then usage; of a completion, too."""
         script = await self._script(target)
-        plan = ChatPlan(request, script)
+        asked = request.native
+        plan: ChatPlan | CompletionPlan = ChatPlan(request, script)
+        if isinstance(asked, CompletionsNative):
+            plan = CompletionPlan(request, asked, script)
         early = plan.early_usage() if script.early_usage else None
         async for chunk in _paced(plan.chunks(), script):
             if early is not None:
@@ -116,6 +126,9 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         script = await self._script(target)
         async for chunk in _paced(speech_chunks(request, script), script):
             yield chunk
+
+    def can_translate(self, target: Target) -> bool:
+        return True
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
         """Words about the audio's length and hash."""

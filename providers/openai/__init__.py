@@ -48,6 +48,7 @@ class OpenAIProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscr
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
         self.quirks = quirks_of(options, options.preset)
+        self.preset = options.preset
         super().__init__(options, upstream)
 
     @property

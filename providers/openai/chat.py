@@ -21,13 +21,15 @@ from gateway import (
     Upstream,
 )
 from gateway.errors import UpstreamTruncated
-from gateway.schemas.native_request import RESPONSES, NativeRequest
+from gateway.schemas.native_request import COMPLETIONS, RESPONSES, NativeRequest
 from gateway.sse import DONE_DATA
 
 from .._shared.text_events import TextEvents
 from .._shared.whole_stream import events_of, folded, is_event_stream
 from .cache_marks import taken
 from .chunks import ChunkReader, read_completion, read_text
+from .completions import PATH, completions_body, read_text_stream, read_texts
+from .completions_fields import ALL, COUNT_ONE, accepted_completions, is_completions_model
 from .request import CACHE_KEY, chat_body, is_header_text, without_cache_key
 from .responses import compaction_body, read_compaction, read_response, read_responses, responses_body
 from .responses_fields import OPENAI, Support, accepted_by
@@ -36,7 +38,9 @@ from .unnamed_errors import raise_unnamed_error
 
 
 class OpenAIChat(OpenAIServer, Chat):
-    """`POST /chat/completions`, and `POST /responses` where the server has it."""
+    """`POST /chat/completions`, and `POST /responses` and `POST /completions` where the server has them."""
+
+    preset: str | None = None
 
     @property
     def responses(self) -> Support:
@@ -49,6 +53,7 @@ class OpenAIChat(OpenAIServer, Chat):
         if self.official:
             self.limit_field = "max_completion_tokens"  # its reasoning models refuse max_tokens
         self._responses = accepted_by(options, self.responses)
+        self._completions = accepted_completions(options, self.preset, self.forwarded_fields)
         wanted = options.send_cache_key
         self.takes_cache_key = self.official or bool(self.session_header) if wanted is None else wanted
         self._needs_done = options.stream_end == "done" or (options.stream_end == "auto" and self.official)
@@ -60,7 +65,14 @@ class OpenAIChat(OpenAIServer, Chat):
         return taken(request, target, self.marks)
 
     def accepted_fields(self, dialect: str, target: Target) -> AcceptedFields | None:
+        if dialect == COMPLETIONS:
+            return self._accepted_completions(target)
         return self._responses if dialect == RESPONSES else None
+
+    def _accepted_completions(self, target: Target) -> AcceptedFields | None:
+        if self.official and self.options.completions is None and is_completions_model(target.model):
+            return ALL
+        return self._completions
 
     def prefill(self, target: Target) -> str:
         if self.official:
@@ -70,12 +82,17 @@ class OpenAIChat(OpenAIServer, Chat):
 
     async def chat(self, request: ChatRequest, target: Target) -> ChatCompletion:
         """One JSON answer."""
-        if request.native is not None and self._is_native(request.native):
+        native = request.native
+        if native is not None and self._is_native(native):
             body = responses_body(request, target, stream=False)
-            if request.native.compacts == "document":
+            if native.compacts == "document":
                 body = compaction_body(body)
                 return read_compaction(await self.post_whole("/responses/compact", body, target), self.hidden)
             return read_response(await self.post_whole("/responses", body, target), self.hidden)
+        if native is not None and self._is_completion(native, target):
+            body = completions_body(request, native, target, self.quirks, stream=False)
+            whole = await self.post_whole(PATH, body, target)
+            return await read_texts(whole, self.hidden, is_counted=self._is_counted(request))
         answer = await self._send(request, target, stream=False)
         try:
             body = await answer.read()
@@ -88,9 +105,23 @@ class OpenAIChat(OpenAIServer, Chat):
     def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         """The chunks of one event stream; usage is always asked for."""
         lane = TextLane()
-        if request.native is not None and self._is_native(request.native):
+        native = request.native
+        if native is not None and self._is_native(native):
             return LanedStream(self._native_events(request, target, lane), lane)
+        if native is not None and self._is_completion(native, target):
+            return self._texts(request, native, target)
         return LanedStream(self._chunks(request, target, lane), lane)
+
+    async def _texts(self, request: ChatRequest, asked: NativeRequest, target: Target) -> AsyncGenerator[ChatChunk]:
+        body = completions_body(request, asked, target, self.quirks, stream=True)
+        answer = await self.post(PATH, body, target)
+        counted = self._is_counted(request)
+        async for chunk in read_text_stream(answer, self.hidden, needs_done=self._needs_done, is_counted=counted):
+            yield chunk
+
+    def _is_counted(self, request: ChatRequest) -> bool:
+        """Whether the server's usage is that of all texts of a completion."""
+        return request.choices == 1 or self.preset not in COUNT_ONE
 
     async def _chunks(self, request: ChatRequest, target: Target, lane: TextLane) -> AsyncGenerator[ChatChunk]:
         async with await self._send(request, target, stream=True) as answer:
@@ -125,6 +156,10 @@ class OpenAIChat(OpenAIServer, Chat):
     def _is_native(self, native: NativeRequest) -> bool:
         """Whether the server has the dialect in which the request was sent."""
         return self._responses is not None and native.dialect == RESPONSES
+
+    def _is_completion(self, native: NativeRequest, target: Target) -> bool:
+        """Whether a completion was sent, and the server has them for this target."""
+        return native.dialect == COMPLETIONS and self._accepted_completions(target) is not None
 
     def _send(self, request: ChatRequest, target: Target, *, stream: bool) -> Awaitable[Answer]:
         limit_field = self.limit_field if request.native is not None else ""  # the caller has named neither field

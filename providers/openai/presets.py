@@ -44,6 +44,7 @@ class Quirks(Struct, frozen=True, kw_only=True):
     session_header: str = ""  # that names the session of a chat call, so that it finds its prompt cache
     keeps_cache_key: bool = False  # in the body, beside that header
     prefill: str = "unknown"  # how it goes on with a begun answer
+    translates: bool = True  # it has `/audio/translations`
     beta_prefill: str | None = None  # the same at its address that ends with /beta
 
     @property
@@ -139,6 +140,7 @@ _OPENROUTER_OWN = frozenset({
 PRESETS: Mapping[str, Quirks] = {
     "mistral": Quirks(
         base_url="https://api.mistral.ai/v1",
+        translates=False,
         cache_marks="none",
         keeps_signatures=False,
         # It answers 422 to any field that it does not know.
@@ -156,6 +158,7 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "deepseek": Quirks(
         base_url="https://api.deepseek.com",
+        translates=False,
         cache_marks="none",
         keeps_signatures=False,
         own=frozenset({"thinking"}),
@@ -184,6 +187,7 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "xai": Quirks(
         base_url="https://api.x.ai/v1",
+        translates=False,
         cache_marks="none",
         keeps_signatures=False,
         refused=_CACHE_OPTIONS | {"modalities", "audio", "moderation", "logit_bias", "input_audio"},
@@ -202,6 +206,7 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "openrouter": Quirks(
         base_url="https://openrouter.ai/api/v1",
+        translates=False,
         keeps_signatures=False,  # it has them in `reasoning_details`
         cache_marks="anthropic",  # which it writes in the words of each model
         own=_OPENROUTER_OWN,
@@ -223,6 +228,7 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "llamacpp": Quirks(
         base_url="http://localhost:8080/v1",
+        translates=False,
         cache_marks="none",
         keeps_signatures=False,
         own=_LLAMACPP_OWN,
@@ -233,6 +239,7 @@ PRESETS: Mapping[str, Quirks] = {
     ),
     "ollama": Quirks(
         base_url="http://localhost:11434/v1",
+        translates=False,
         cache_marks="none",
         keeps_signatures=False,
         own=frozenset({"reasoning"}),

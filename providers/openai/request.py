@@ -18,7 +18,7 @@ from .cache_marks import Marks, with_marks
 from .history import said_there
 from .presets import Instead, Quirks
 
-_TRUE = Raw(b"true")
+TRUE = Raw(b"true")
 _WITH_USAGE = Raw(b'{"include_usage":true}')
 _WITH_USAGE_PLAIN = Raw(b'{"include_usage":true,"include_obfuscation":false}')
 _NULL = Raw(b"null")
@@ -56,9 +56,9 @@ def chat_body(
     fields["model"] = Raw(_encoder.encode(target.model))
     fields.pop("stream_options", None)
     if stream:
-        fields["stream"] = _TRUE
+        fields["stream"] = TRUE
         if not quirks.no_stream_options:
-            fields["stream_options"] = _stream_options(request)
+            fields["stream_options"] = stream_options(request)
     else:
         fields.pop("stream", None)
     limit = target.max_tokens_field or quirks.max_tokens_field or limit_field
@@ -90,7 +90,7 @@ def is_header_text(key: str) -> bool:
     return _HEADER_TEXT.fullmatch(key) is not None
 
 
-def _stream_options(request: ChatRequest) -> Raw:
+def stream_options(request: ChatRequest) -> Raw:
     """Usage is asked for always, whoever asked the gateway; padding unless the caller declined it."""
     asked = request.stream_options
     return _WITH_USAGE_PLAIN if asked is not None and asked.include_obfuscation is False else _WITH_USAGE

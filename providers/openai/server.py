@@ -40,6 +40,8 @@ class SharedOptions(HttpOptions, frozen=True, forbid_unknown_fields=True, kw_onl
     responses: bool | None = None  # whether Responses requests are forwarded as they are; unset: as the preset says
     responses_fields: tuple[str, ...] | None = None  # of such requests, beside the usual ones, in place of the table's
     responses_tools: tuple[str, ...] | None = None  # types of tools that the server runs, in place of the table's
+    completions: bool | None = None  # whether completions are forwarded as they are; unset: as the preset says
+    translations: bool | None = None  # whether it has `/audio/translations`; unset: as the preset says
     image_response_format: Literal["auto", "send", "omit"] = "auto"  # whether images' `response_format` is sent
 
 

@@ -1,4 +1,4 @@
-"""Transcription at OpenAI-compatible servers: the audio as a form, its words as a document or as events.
+"""Transcription and translation at OpenAI-compatible servers: audio as a form, words as a document or as events.
 
 Documents are always asked for, `verbose_json` where times are needed, and the gateway writes the subtitles itself.
 Servers that answer with plain text, SRT or VTT all the same are understood. Sharp edge: models that stream take `json`
@@ -35,7 +35,7 @@ from .._shared.fitting import read_json
 from .._shared.whole_stream import events_of, is_event_stream
 from .server import OpenAIServer, SharedOptions
 
-PATH = "/audio/transcriptions"
+PATH, TRANSLATIONS = "/audio/transcriptions", "/audio/translations"
 DELTA, SEGMENT, DONE = "transcript.text.delta", "transcript.text.segment", "transcript.text.done"
 
 #: What to ask for, by what the caller wants; anything else is asked for as it is.
@@ -93,14 +93,19 @@ _segments = msgspec.json.Decoder(WireSegment, strict=False)
 
 
 class OpenAITranscription(OpenAIServer, Transcription):
-    """`POST /audio/transcriptions`."""
+    """`POST /audio/transcriptions` and `POST /audio/translations`."""
 
     transcript_formats = frozenset({"json", "text", "srt", "vtt", "verbose_json", "diarized_json"})
+
+    def can_translate(self, target: Target) -> bool:
+        if self.options.translations is not None:
+            return self.options.translations
+        return self.quirks.translates and (not self.official or "whisper" in target.model)
 
     async def transcribe(self, request: TranscriptionRequest, target: Target) -> Transcript:
         """One document."""
         form = transcription_form(request, target, self.options, stream=False)
-        async with await self.post(PATH, form, target) as answer:
+        async with await self.post(TRANSLATIONS if request.translates else PATH, form, target) as answer:
             return read_answer(await answer.read(), answer.headers.get("Content-Type", ""), self.hidden)
 
     async def stream_transcript(self, request: TranscriptionRequest, target: Target) -> AsyncIterator[TranscriptEvent]:

@@ -134,6 +134,13 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
         "/v1/chat/completions",
         {"model": "chat-openai", **CHAT, "logit_bias": {"50256": -100}, "stream": True},
     ),
+    **{
+        f"completions-{name}": (
+            "/v1/completions",
+            {"model": name, "prompt": "a heron", "stop": ["END"], "user": "ann", "max_tokens": 9, "custom_field": "x"},
+        )
+        for name in ("chat-openai", "chat-anthropic")
+    },
     "messages": ("/v1/messages", {"model": "chat-openai", **MESSAGES}),
     "messages-anthropic": ("/v1/messages", {"model": "chat-anthropic", **MESSAGES}),
     "count_tokens": (

@@ -45,6 +45,11 @@ BODIES = {
         "/v1/chat/completions",
         b'{"model":"chat","messages":[{"role":"user","content":"%b","content":"Hi"}]}' % (b"x" * (2 << 20)),
     ),
+    "completions": ("/v1/completions", b'{"model":"chat","prompt":"a","prompt":"b"}'),
+    "completions, in the options of the stream": (
+        "/v1/completions",
+        b'{"model":"chat","prompt":"a","stream":true,"stream_options":{"include_usage":true,"include_usage":false}}',
+    ),
     "responses": ("/v1/responses", b'{"model":"chat","input":"a","input":"b"}'),
     "responses, in an item": (
         "/v1/responses",

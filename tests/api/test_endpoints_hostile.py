@@ -31,7 +31,7 @@ from tests.polling import until
 
 from .conftest import Client, record_holds
 
-FORM = "/v1/audio/transcriptions"
+FORMS = {"transcription": "/v1/audio/transcriptions", "translation": "/v1/audio/translations"}
 BALANCE = 10 * NANO
 UNIT = NANO // 100
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(90)).decode()
@@ -40,7 +40,8 @@ PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(90)).decode()
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     """One model per endpoint and price unit, each with a second place to go."""
-    up = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    up: dict[str, Any] = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    up["completions"] = True
     places = [{"provider": "up", "model": "first"}, {"provider": "other", "model": "second"}]
 
     def model(endpoint: str, **price: Any) -> dict[str, Any]:
@@ -60,6 +61,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "images": model("images", per_image={"*": {"*": "0.01"}}),
                 "voice": model("speech", per_character=1000),
                 "timed": model("speech", per_second_out="0.01"),
+                "texts": model("chat", input=10_000, output=10_000),
                 "ears": model("transcription", per_second_in="0.01"),
             },
         },
@@ -68,11 +70,12 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
 
 
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "completions": ("/v1/completions", {"model": "texts", "prompt": [1, 2, 3], "max_tokens": 8}),
     "embeddings": ("/v1/embeddings", {"model": "vectors", "input": [[1, 2, 3]]}),
     "images": ("/v1/images/generations", {"model": "images", "prompt": "a heron"}),
     "speech": ("/v1/audio/speech", {"model": "voice", "input": "heron", "voice": "alloy", "response_format": "pcm"}),
 }
-ENDPOINTS = [*REQUESTS, "transcription"]
+ENDPOINTS = [*REQUESTS, *FORMS]
 
 
 def wav(seconds: float = 1.0) -> bytes:
@@ -93,8 +96,8 @@ def form(seconds: float = 1.0, *, boundary: str = "edge", model: str = "ears") -
 
 def request_of(endpoint: str, bearer: dict[str, str], *, seconds: float = 1.0) -> tuple[str, dict[str, str], bytes]:
     """Path, headers and body of a good request."""
-    if endpoint == "transcription":
-        return FORM, {**bearer, "Content-Type": "multipart/form-data; boundary=edge"}, form(seconds)
+    if endpoint in FORMS:
+        return FORMS[endpoint], {**bearer, "Content-Type": "multipart/form-data; boundary=edge"}, form(seconds)
     path, document = REQUESTS[endpoint]
     return path, bearer, json.dumps(document).encode()
 
@@ -327,7 +330,7 @@ async def test_repeated_request_gets_the_same_answer_for_one_charge(
     headers = {**headers, "Idempotency-Key": "once"}
     first = await post(client, path, headers, body)
     charged = await after.charged()
-    if endpoint == "transcription":
+    if endpoint in FORMS:
         headers["Content-Type"], body = "multipart/form-data; boundary=another", form(boundary="another")
     again = await post(client, path, headers, body)
     assert (again[0], again[2]) == (200, first[2])
@@ -380,7 +383,7 @@ LIES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("endpoint", ["embeddings", "images", "transcription"])
+@pytest.mark.parametrize("endpoint", ["completions", "embeddings", "images", *FORMS])
 async def test_invalid_upstream_answers_give_a_502_or_an_answer_and_never_a_500(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
@@ -389,7 +392,7 @@ async def test_invalid_upstream_answers_give_a_502_or_an_answer_and_never_a_500(
         upstream.answer = lambda _, lie=lie: Reply.json(lie)  # type: ignore[misc]
         status, _, text = await post(client, path, headers, body)
         assert status in (200, 502, 503), (lie, status, text)
-        assert status != 200 or endpoint == "transcription", (lie, text)
+        assert status != 200 or endpoint in FORMS, (lie, text)
     for raw in (
         b"NaN",
         b'{"data":[{"embedding":[NaN]}]}',
@@ -412,7 +415,7 @@ USAGES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("endpoint", ["embeddings", "images", "transcription"])
+@pytest.mark.parametrize("endpoint", ["completions", "embeddings", "images", *FORMS])
 async def test_absurd_usage_costs_no_more_than_its_bounds_and_never_nothing(
     client: Client, bearer: dict[str, str], gateway: Gateway, upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
@@ -421,19 +424,19 @@ async def test_absurd_usage_costs_no_more_than_its_bounds_and_never_nothing(
     await gateway.ledger.credit("acme", 10 * BALANCE)
     before = await after.charged()
     for usage in USAGES:
+        timed = {"type": "duration", **usage} if isinstance(usage, dict) else usage
         answers = {
             "embeddings": {"data": [{"embedding": [1.0], "index": 0}], "usage": usage},
             "images": {"data": [{"b64_json": PNG}], "usage": usage},
-            "transcription": {
-                "text": "x",
-                "usage": {"type": "duration", **usage} if isinstance(usage, dict) else usage,
-            },
+            "completions": {"choices": [{"index": 0, "text": "x", "finish_reason": "stop"}], "usage": usage},
+            **{name: {"text": "x", "usage": timed} for name in FORMS},
         }
         upstream.answer = lambda _, answers=answers: Reply.json(answers[endpoint])  # type: ignore[misc]
         status, _, text = await post(client, path, headers, body)
         assert status == 200, (usage, text)
         charged = await after.charged()
-        most = (len(body) + 4096) * UNIT if endpoint == "embeddings" else holds[-1].amount
+        is_bounded = endpoint not in ("completions", "embeddings")
+        most = holds[-1].amount if is_bounded else (len(body) + 4096 + 8) * UNIT
         assert 0 < charged - before <= most, usage
         before = charged
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.api.path_aliases import form_with_model, plain_path
+from gateway.api.routes import OPERATIONS
 from gateway.testing import FakeUpstream
 from gateway.uploads.form import Form
 from tests.api.conftest import Client
@@ -23,6 +24,7 @@ ROUTES = {"/v1/models", "/v1/models/x", "/v1/chat/completions"}
         ("/openai/deployments/org%2Fm:1/audio/speech/", ("/v1/audio/speech", "org/m:1")),
         ("/openai/deployments/org/m:1/embeddings", ("/v1/embeddings", "org/m:1")),
         ("/openai/deployments//embeddings", ("/v1/deployments//embeddings", "")),
+        ("/openai/deployments/chat/completions", ("/v1/completions", "chat")),
         ("/openai/deployments/m1/nothing", ("/v1/deployments/m1/nothing", "")),
         ("/openai/v1/models", ("/v1/models", "")),
         ("/openai/models", ("/v1/models", "")),
@@ -33,7 +35,7 @@ ROUTES = {"/v1/models", "/v1/models/x", "/v1/chat/completions"}
     ],
 )
 def test_path_leads_to_an_endpoint_under_v1(path: str, plain: tuple[str, str]) -> None:
-    assert plain_path(path, ROUTES.__contains__) == plain
+    assert plain_path(path, ROUTES.__contains__, OPERATIONS) == plain
 
 
 @pytest.mark.holds("api.md#api-2")
@@ -45,6 +47,13 @@ async def test_model_of_the_path_counts(client: Client, upstream: FakeUpstream, 
     assert upstream.seen[0].json["model"] == "upstream-m1"
     async with client.request("POST", path.replace("m1", "secret"), json={**HI, "model": "m1"}) as response:
         assert response.status == 403
+
+
+def test_each_endpoint_of_openais_api_with_a_model_follows_a_deployment() -> None:
+    assert OPERATIONS == (
+        "/audio/transcriptions", "/images/generations", "/audio/translations", "/chat/completions", "/audio/speech",
+        "/completions", "/embeddings",
+    )  # fmt: skip
 
 
 def test_model_of_the_path_replaces_that_of_a_form() -> None:

@@ -2,9 +2,9 @@
 
 `served` has the address and a key; `poor_key` belongs to an account without money, `modest_key` to one whose calls
 get a lower output limit. Models on LiteLLM: words, record, tide, limited, broken, window and org/m:1. Models on the
-scripted upstream: scripted, native (with the Responses API), vectors, pictures, voice, scribe, and closed, whose group
-nobody is in. Sharp edge: all tests share the gateway, so what one leaves enqueued the next
-would get.
+scripted upstream: scripted, native (with the Responses API), texts (with completions), vectors, pictures, voice,
+scribe, and closed, whose group nobody is in. Sharp edge: all tests share the gateway, so what one leaves enqueued the
+next would get.
 """
 
 from __future__ import annotations
@@ -39,6 +39,11 @@ forward_params = ["top_k"]
 plugin = "openai"
 base_url = "{scripted}"
 responses = true
+
+[providers.texts]
+plugin = "openai"
+base_url = "{scripted}"
+completions = true
 
 [groups.default]
 [groups.nobody]
@@ -82,6 +87,7 @@ def models() -> str:
         ("scripted", "scripted", "up-scripted", "default"),
         ("closed", "scripted", "up-closed", "nobody"),
         ("native", "native", "up-native", "default"),
+        ("texts", "texts", "up-texts", "default"),
     ]
     return (
         "".join(

@@ -132,3 +132,13 @@ def image_event(kind: str = "completed", **fields: Any) -> bytes:
 
 #: One image of two, and a clean end.
 BROKEN_IMAGES = Reply(headers={"Content-Type": "text/event-stream"}, frames=[image_event()])
+
+
+def text_chunk(text: str, finish: str | None = None) -> dict[str, Any]:
+    """An upstream's chunk."""
+    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+    return {"id": "up", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+
+
+#: A stream that the upstream cuts.
+BROKEN_TEXTS = [text_chunk("High tide "), text_chunk("at six")]

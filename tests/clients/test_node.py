@@ -24,6 +24,7 @@ from .independent import ARGUMENTS, RECORD, SENTENCE
 from .scripted import (
     BROKEN_IMAGES,
     BROKEN_STREAM,
+    BROKEN_TEXTS,
     SILENT_STREAM,
     TEXT_STREAM,
     TIDE_ANSWER,
@@ -172,6 +173,32 @@ def test_ai_sdk_broken_stream_reports_an_error(play: Play, scripted: ScriptedUps
     assert seen["text"] == "Hello"
     assert seen["errors"] == ["The model provider failed to answer"]
     assert seen["thrown"]  # the connection is cut behind the frame, so that nobody takes the answer for whole
+
+
+def test_openai_completes_texts(play: Play, scripted: ScriptedUpstream) -> None:
+    seen = play("openai", "completions")
+    assert seen["id"].startswith("cmpl-") and seen["request_id"].startswith("req_")
+    assert [choice["text"] for choice in seen["choices"]] == ["one two ", "one two ", "three ", "three "]
+    assert seen["choices"][0]["logprobs"]["tokens"] == ["one ", "two "]
+    assert seen["streamed"] == {"0": "one two ", "1": "one two ", "2": "three ", "3": "three "}
+    assert (seen["usage"]["prompt_tokens"], seen["usage"]["completion_tokens"]) == (3, 6)
+    assert seen["chat"] == "Hello "
+    assert (seen["refused"]["status"], seen["refused"]["param"]) == (400, "echo")
+
+
+def test_openai_notices_a_cut_stream_of_texts(play: Play, scripted: ScriptedUpstream) -> None:
+    scripted.enqueue(Reply.stream(BROKEN_TEXTS, done=False))
+    seen = play("openai", "broken_completions")
+    assert (seen["said"], seen["code"]) == ("High tide at six", "upstream_stream_truncated")
+
+
+def test_openai_translates(play: Play, scripted: ScriptedUpstream) -> None:
+    seen = play("openai", "translations")
+    assert seen["plain"] == {"text": "I heard 2000 bytes"}
+    assert (seen["verbose"]["task"], seen["verbose"]["language"]) == ("translate", "english")
+    assert [segment["id"] for segment in seen["verbose"]["segments"]] == [0, 1]
+    assert seen["text"].startswith("WEBVTT")
+    assert {one.path for one in scripted.seen} == {"/v1/audio/translations"}
 
 
 def test_openai_reads_base64_vectors(play: Play, scripted: ScriptedUpstream) -> None:

@@ -144,3 +144,24 @@ def test_async_client_synthesizes_and_transcribes(served: RunningGateway) -> Non
             return spoken.content, heard.text
 
     assert asyncio.run(both()) == (AUDIO["mp3"], "I heard 64044 bytes")
+
+
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # OpenAI's newer models do not translate
+def test_translation_is_english_in_each_format(client: OpenAI, scripted: ScriptedUpstream) -> None:
+    plain = client.audio.translations.create(model="scribe", file=recording(), prompt="Herons.", temperature=0.5)
+    assert plain.text == "I heard 64044 bytes"
+    verbose = client.audio.translations.create(model="scribe", file=recording(), response_format="verbose_json")
+    assert (verbose.language, verbose.duration) == ("english", 3.0)
+    assert [segment.text for segment in verbose.segments or ()] == ["I heard", "64044 bytes"]
+    assert client.audio.translations.create(model="scribe", file=recording(), response_format="srt").startswith("1\n")
+    assert {seen.path for seen in scripted.seen} == {"/v1/audio/translations"}
+    assert b'name="prompt"\r\n\r\nHerons.\r\n' in scripted.seen[0].body
+
+
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
+def test_async_client_translates(served: RunningGateway) -> None:
+    async def translated() -> str:
+        async with AsyncOpenAI(base_url=served.base_url, api_key=served.api_key, max_retries=0) as client:
+            return (await client.audio.translations.create(model="scribe", file=recording())).text
+
+    assert asyncio.run(translated()) == "I heard 64044 bytes"

@@ -92,8 +92,10 @@ errors and 16,466 events. *Completed* means that members of the vendor's documen
 | endpoint | standard | classes |
 | --- | --- | --- |
 | `/v1/responses`, also over WebSocket, `/v1/responses/compact` | Open Responses | the package `openresponses-types` |
-| `/v1/chat/completions`, `/v1/embeddings`, `/v1/models`, `/v1/models/…` | OpenAI's API | the package `openai` |
+| `/v1/chat/completions`, `/v1/completions`, `/v1/embeddings` | OpenAI's API | the package `openai` |
+| `/v1/models`, `/v1/models/…` | OpenAI's API | the same |
 | `/v1/images/generations`, `/v1/audio/transcriptions`, `/v1/responses/input_tokens` | OpenAI's API | the same |
+| `/v1/audio/translations` | OpenAI's API | the same, completed with `task` |
 | events of `/v1/audio/speech` | OpenAI's API | written after its document: the package has none |
 | `/v1/messages`, `/v1/messages/count_tokens` | Anthropic's API | the package `anthropic` |
 | `/v1/models` and `/v1/models/…` with `anthropic-version` | Anthropic's API | the same |

@@ -194,6 +194,12 @@ def chat(gateway: RunningGateway, model: str, *, stream: bool, limit: int = 64) 
     return f"/v1/chat/completions?key={QUERY_KEY}", body
 
 
+def completions(gateway: RunningGateway, model: str, *, stream: bool, limit: int = 64) -> Request:
+    return "/v1/completions", {
+        "model": model, "prompt": MESSAGE, "user": FIELD, "max_tokens": limit, "stream": stream,
+    }  # fmt: skip
+
+
 def responses(gateway: RunningGateway, model: str, *, stream: bool, limit: int = 64) -> Request:
     named = {"user": FIELD, "metadata": {"field": FIELD}}
     return "/v1/responses", {"model": model, "input": MESSAGE, "max_output_tokens": limit, "stream": stream, **named}
@@ -213,7 +219,7 @@ def gemini(gateway: RunningGateway, model: str, *, stream: bool, limit: int = 64
     return f"{path}key={gateway.api_key}", body
 
 
-DIALECTS = (chat, responses, messages, gemini)
+DIALECTS = (chat, completions, responses, messages, gemini)
 
 
 async def dump(gateway: RunningGateway) -> str:

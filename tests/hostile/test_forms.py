@@ -17,7 +17,7 @@ from gateway.http_server.server import HTTPServer
 from gateway.runtime.gateway import Gateway
 from gateway.testing.transcription_cases import RecordedSilence
 
-PATH = "/v1/audio/transcriptions"
+PATHS = ("/v1/audio/transcriptions", "/v1/audio/translations")
 ROUNDS = 400
 SPLICES = (
     b"--edge", b"--edge--", b"\r\n--edge\r\n", b"\r\n\r\n", b"\0", b"\xff\xfe", b"name=", b'filename="a.wav"', b'"',
@@ -65,6 +65,7 @@ def mangled(chance: random.Random) -> bytes:
     return bytes(body[: chance.randrange(len(body) + 1)] if chance.random() < 0.1 else body)
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("seed", range(3))
 async def test_malformed_forms_are_answered_or_refused(
     http_server: HTTPServer,
@@ -74,6 +75,7 @@ async def test_malformed_forms_are_answered_or_refused(
     accounts: Accounts,
     tmp_path: Path,
     seed: int,
+    path: str,
 ) -> None:
     chance = random.Random(seed)
     headers = {"Authorization": f"Bearer {api_key.text}"}
@@ -84,7 +86,7 @@ async def test_malformed_forms_are_answered_or_refused(
             content_type = chance.choice(
                 ["multipart/form-data; boundary=edge"] * 9 + ["multipart/form-data; boundary=e"]
             )
-            url = base_url.replace("localhost", "127.0.0.1") + PATH
+            url = base_url.replace("localhost", "127.0.0.1") + path
             async with session.post(url, data=body, headers={**headers, "Content-Type": content_type}) as response:
                 document = json.loads(await response.read()) if response.content_type == "application/json" else {}
                 statuses[response.status] = statuses.get(response.status, 0) + 1

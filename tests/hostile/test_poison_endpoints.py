@@ -72,6 +72,9 @@ class Anything(Provider, Embeddings, Images, Speech, Transcription):
     async def generate_images(self, request: Any, target: Any) -> Any:
         return self.what[0]
 
+    def can_translate(self, target: Any) -> bool:
+        return True
+
     async def transcribe(self, request: Any, target: Any) -> Any:
         return self.what[0]
 
@@ -196,6 +199,11 @@ CASES: dict[str, tuple[str, Any, list[Any]]] = {
     "sound": ("/v1/audio/speech", {"model": "m", "input": "hi", "voice": "v", "response_format": "pcm"}, SOUNDS),
     "sound events": ("/v1/audio/speech", {"model": "m", "input": "hi", "voice": "v", "stream_format": "sse"}, SOUNDS),
     **{name: ("/v1/audio/transcriptions", {"response_format": name}, TRANSCRIPTS) for name in FORMATS},
+    **{
+        f"translated {name}": ("/v1/audio/translations", {"response_format": name}, TRANSCRIPTS)
+        for name in FORMATS
+        if name != "diarized_json"
+    },
     "transcript events": ("/v1/audio/transcriptions", {"stream": "true"}, EVENTS),
     "speaker events": ("/v1/audio/transcriptions", {"stream": "true", "response_format": "diarized_json"}, EVENTS),
 }
@@ -218,7 +226,7 @@ async def test_any_provider_result_is_an_answer_or_a_502_settled_once(
     statuses: dict[int, int] = {}
     for answer in answers:
         monkeypatch.setattr(Anything, "what", answer if "events" in case or case == "sound" else [answer])
-        sent: dict[str, Any] = {"data": form(**fields)} if "transcriptions" in path else {"json": fields}
+        sent: dict[str, Any] = {"data": form(**fields)} if "/audio/trans" in path else {"json": fields}
         headers = {name: value for name, value in client.headers.items() if name != "Content-Type"}
         async with client.request("POST", path, headers=headers, **sent) as response:
             try:

@@ -37,7 +37,7 @@ __all__ = ["console", "database_url", "hashes"]
 
 SURFACES = ("/v1", "admin API", "pages")
 DIALECTS = (
-    "/v1/responses", "/v1/responses/input_tokens", "/v1/messages", "/v1/messages/count_tokens",
+    "/v1/completions", "/v1/responses", "/v1/responses/input_tokens", "/v1/messages", "/v1/messages/count_tokens",
     "/v1beta/models/m1:generateContent", "/v1beta/models/m1:streamGenerateContent?alt=sse",
     "/v1beta/models/m1:countTokens", "/v1beta/models/m1:embedContent", "/openai/deployments/m1/chat/completions",
 )  # fmt: skip

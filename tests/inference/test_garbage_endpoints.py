@@ -95,6 +95,8 @@ MESSAGES = [{"role": "user", "content": "one two three four five six"}]
 ASKS = {
     "chat": Ask("chat/completions", messages=MESSAGES),
     "chat, streamed": Ask("chat/completions", messages=MESSAGES, stream=True),
+    "completions": Ask("completions", prompt="one two three"),
+    "completions, streamed": Ask("completions", prompt="one two three", stream=True),
     "embeddings": Ask("embeddings", input="some words"),
     "images": Ask("images/generations", prompt="a heron"),
     "images, streamed": Ask("images/generations", prompt="a heron", stream=True, partial_images=2),
@@ -102,6 +104,7 @@ ASKS = {
     "speech, as events": Ask("audio/speech", voice="alloy", input="Read this.", stream_format="sse"),
     "transcription": Ask("audio/transcriptions", seconds=2.0),
     "transcription, streamed": Ask("audio/transcriptions", seconds=2.0, stream="true"),
+    "translation": Ask("audio/translations", seconds=2.0),
     "transcription of a file on the disk": Ask("audio/transcriptions", seconds=20.0),
 }
 EACH = pytest.mark.parametrize("name", ASKS)
@@ -120,7 +123,8 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
 
     A place that failed several times would be left alone.
     """
-    up = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    up: dict[str, Any] = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
+    up["completions"] = True
     nobody = {**up, "base_url": "http://127.0.0.1:1/v1"}
     endpoints = ["chat", "embeddings", "images", "speech", "transcription"]
     shared = {"price": {"input": 1, "output": 2, "per_second_in": "0.000001"}, "endpoints": endpoints}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,14 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     return parse(
         {
             "store": {"data_dir": str(tmp_path)},
-            "providers": {"up": {"plugin": "openai", "base_url": upstream.base_url}},
+            "providers": {
+                "up": {"plugin": "openai", "base_url": upstream.base_url},
+                "texts": {"plugin": "openai", "base_url": upstream.base_url, "completions": True},
+            },
             "groups": {"default": {}},
             "models": {
                 "m1": {"provider": "up", "price": PRICE, "endpoints": endpoints, "retries": 0},
+                "texts": {"provider": "texts", "price": PRICE, "retries": 0},
                 "gemini": {"provider": "up", "model": "gemini-2.5-pro", "price": PRICE},
                 "pictures": {"provider": "up", "price": DEAR_IMAGES},
             },
@@ -118,6 +123,27 @@ async def test_count_far_below_what_was_delivered_is_replaced_by_our_count(
     assert (meta["usage"]["out_text"], meta["estimated"]) == (1250, True)
 
 
+@pytest.mark.holds("prices.md#counts-of-upstreams-1")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_completions_are_charged_at_most_the_output_of_all_texts(
+    client: Client, upstream: FakeUpstream, ledger: Ledger, stream: bool
+) -> None:
+    body = {"model": "texts", "prompt": ["one", "two"], "n": 2, "max_tokens": 16, "stream": stream}
+    upstream.tamper = lambda reply: _with_count(reply, lie(8, 999_000))
+    async with client.request("POST", "/v1/completions", json=body) as response:
+        await response.read()
+    meta = await charged(ledger, response)
+    assert (meta["usage"]["out_text"], meta["estimated"]) == (4 * 16, True)
+
+
+def _with_count(reply: Reply, usage: dict[str, Any]) -> Reply:
+    """The reply of an upstream with another count."""
+    told = msgspec.json.encode(usage)
+    count = re.compile(rb'(?<="usage":){"prompt_tokens":[^}]*}')
+    frames = None if reply.frames is None else [count.sub(told, frame) for frame in reply.frames]
+    return msgspec.structs.replace(reply, body=count.sub(told, reply.body), frames=frames)
+
+
 async def test_embeddings_are_charged_at_most_the_bytes_that_were_forwarded_and_the_margin(
     client: Client, upstream: FakeUpstream, ledger: Ledger
 ) -> None:
@@ -171,15 +197,16 @@ async def test_speech_is_charged_at_most_the_output_that_was_held(
 
 
 @pytest.mark.holds("prices.md#counts-of-upstreams-3")
+@pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/v1/audio/translations"])
 async def test_transcripts_are_charged_at_most_the_output_that_was_held(
-    client: Client, upstream: FakeUpstream, ledger: Ledger
+    client: Client, upstream: FakeUpstream, ledger: Ledger, path: str
 ) -> None:
     details = {"text_tokens": 0, "audio_tokens": 60_000}
     usage = {"type": "tokens", "input_tokens": 60_000, "output_tokens": 90_000, "input_token_details": details}
     upstream.enqueue(Reply.json({"text": "a heron", "usage": usage}))
     headers = {**client.headers, "Content-Type": "multipart/form-data; boundary=edge"}
     data = encode(("model", "m1"), file=wav(0.1))
-    async with client.request("POST", "/v1/audio/transcriptions", headers=headers, data=data) as response:
+    async with client.request("POST", path, headers=headers, data=data) as response:
         await response.read()
     meta = await charged(ledger, response)
     assert meta["usage"]["out_text"] < 100

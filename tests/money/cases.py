@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gateway.amounts import NANO
 
-DIALECTS = ("openai", "anthropic", "gemini", "bedrock", "cohere", "responses")
+DIALECTS = ("openai", "anthropic", "gemini", "bedrock", "cohere", "responses", "completions")
 BEHAVIOURS = (
     "honest",
     "hidden reasoning",
@@ -93,7 +93,9 @@ class Case(Struct, frozen=True):
 
     @property
     def session(self) -> str:
-        """The id of its session; empty for a call without one."""
+        """The id of its session; empty for a call without one. Completions have no field for it."""
+        if self.cell.dialect == "completions":
+            return ""
         return ("", "agent-0", "agent-1", "agent-1")[self.draw // 2 % 4]
 
     def document(self) -> dict[str, object]:

@@ -24,6 +24,7 @@ MODELS = {
     "bedrock": converse_dialect.PLAIN,
     "cohere": cohere_dialect.MODEL,
     "responses": "gpt-5",
+    "completions": "davinci-002",
 }
 STREAM_TYPES = {"bedrock": converse_dialect.STREAM_TYPE}
 
@@ -128,6 +129,34 @@ def _openai_stream(answer: Answer) -> list[Piece]:
 def _openai_document(answer: Answer) -> dict[str, Any]:
     choice = {"index": 0, "message": {"role": "assistant", "content": answer.text}, "finish_reason": "stop"}
     head = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    return head if answer.counts is None else {**head, "usage": _openai_usage(answer.counts)}
+
+
+# OpenAI's completions ------------------------------------------------------------------------------------------------
+
+
+def _completions_stream(answer: Answer) -> list[Piece]:
+    def chunk(text: str | None, finish: str | None = None, counts: Counts | None = None) -> bytes:
+        choices = [] if text is None else [{"index": 0, "text": text, "logprobs": None, "finish_reason": finish}]
+        body: dict[str, Any] = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": choices}
+        if counts is not None:
+            body["usage"] = _openai_usage(counts)
+        return encode_data(msgspec.json.encode(body))
+
+    early = answer.early
+    out = [] if early is None else [Piece("head", chunk(None, counts=early))]
+    for done in range(1, answer.words + 1):
+        so_far = None if early is None else early._replace(completion=done)
+        out.append(Piece("content", chunk(WORD, counts=so_far), 1))
+    out.append(Piece("finish", chunk("", "stop")))
+    if answer.counts is not None:
+        out.append(Piece("usage", chunk(None, counts=answer.counts)))
+    return [*out, Piece("end", DONE)]
+
+
+def _completions_document(answer: Answer) -> dict[str, Any]:
+    choice = {"index": 0, "text": answer.text, "logprobs": None, "finish_reason": "stop"}
+    head = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
     return head if answer.counts is None else {**head, "usage": _openai_usage(answer.counts)}
 
 
@@ -306,6 +335,7 @@ _STREAMS: dict[str, Callable[[Answer], list[Piece]]] = {
     "gemini": _gemini_stream,
     "bedrock": _bedrock_stream,
     "cohere": _cohere_stream,
+    "completions": _completions_stream,
 }
 _DOCUMENTS: dict[str, Callable[[Answer], dict[str, Any]]] = {
     "openai": _openai_document,
@@ -314,4 +344,5 @@ _DOCUMENTS: dict[str, Callable[[Answer], dict[str, Any]]] = {
     "gemini": _gemini_document,
     "bedrock": _bedrock_document,
     "cohere": _cohere_document,
+    "completions": _completions_document,
 }

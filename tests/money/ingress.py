@@ -1,8 +1,8 @@
 """The APIs in which a caller sends a case: its request, what it counts as content, and what a whole stream ends with.
 
-The cases of each upstream dialect are sent in each API alike; those of an upstream of the Responses API only in that.
-A case without an output limit is not sent as messages, which need one, and one with a session not as Gemini's contents,
-which name none.
+The cases of each upstream dialect are sent in each API alike; those of an upstream of the Responses API or of
+completions only in that. A case without an output limit is not sent as messages, which need one, nor as a completion,
+which gets one. One with a session is sent neither as Gemini's contents nor as a completion, which name none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 from typing import Any, ClassVar
 
 from gateway.api.endpoints.chat import ChatEndpoint
+from gateway.api.endpoints.completions import CompletionsEndpoint
 from gateway.api.endpoints.gemini import GeminiEndpoint
 from gateway.api.endpoints.messages import MessagesEndpoint
 from gateway.api.endpoints.responses import ResponsesEndpoint
@@ -71,6 +72,19 @@ class ResponsesIngress(Ingress):
         return received.endswith(b"\n\n") and self.finish in received
 
 
+class CompletionsIngress(Ingress):
+    """OpenAI's completions."""
+
+    path = "/v1/completions"
+    endpoint = CompletionsEndpoint()
+
+    def document(self, case: Case) -> dict[str, Any]:
+        chat: dict[str, Any] = case.document()
+        limit = chat.pop("max_completion_tokens", None) or chat.pop("max_tokens", None)
+        [turn] = chat.pop("messages")
+        return {**chat, "prompt": turn["content"], **({} if limit is None else {"max_tokens": limit})}
+
+
 class MessagesIngress(Ingress):
     """Anthropic's messages."""
 
@@ -112,13 +126,17 @@ class GeminiIngress(Ingress):
 
 
 CHAT, RESPONSES, MESSAGES, GEMINI = Ingress(), ResponsesIngress(), MessagesIngress(), GeminiIngress()
+COMPLETIONS = CompletionsIngress()
 
 
 def ingress_of(case: Case) -> Ingress:
     """The API of a case."""
     if case.cell.dialect == "responses":
         return RESPONSES
+    if case.cell.dialect == "completions":
+        return COMPLETIONS
     able: tuple[Ingress, ...] = (CHAT, RESPONSES)
     able += () if case.limit is None else (MESSAGES,)
     able += () if case.session else (GEMINI,)
+    able += () if case.session or case.limit is None else (COMPLETIONS,)
     return random.Random(f"{case.name} ingress").choice(able)

@@ -65,6 +65,7 @@ def _providers(url: str, suffix: str) -> dict[str, Any]:
     return {
         f"openai{suffix}": {"plugin": "openai", "base_url": f"{url}/v1"},
         f"responses{suffix}": {"plugin": "openai", "base_url": f"{url}/v1", "responses": True},
+        f"completions{suffix}": {"plugin": "openai", "base_url": f"{url}/v1", "completions": True},
         f"anthropic{suffix}": {"plugin": "anthropic", "base_url": url, "api_key": "sk-ant-canary-01"},
         f"gemini{suffix}": {"plugin": "gemini", "base_url": f"{url}/v1beta", "api_key": google.KEY},
         f"cohere{suffix}": {"plugin": "cohere", "base_url": url, "api_key": cohere_dialect.KEY},

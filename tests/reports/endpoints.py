@@ -20,12 +20,15 @@ from tests.api.conftest import Client
 
 CHAT, EMBEDDINGS, IMAGES = "/v1/chat/completions", "/v1/embeddings", "/v1/images/generations"
 SPEECH, TRANSCRIPTIONS = "/v1/audio/speech", "/v1/audio/transcriptions"
+COMPLETIONS, TRANSLATIONS = "/v1/completions", "/v1/audio/translations"
 #: The dialects of each endpoint: models are called ENDPOINT-DIALECT.
 DIALECTS = {
     EMBEDDINGS: ("openai", "gemini", "cohere"),
     IMAGES: ("openai", "gemini"),
     SPEECH: ("openai", "gemini", "deepgram", "elevenlabs"),
     TRANSCRIPTIONS: ("openai", "gemini", "deepgram", "elevenlabs"),
+    TRANSLATIONS: ("openai",),
+    COMPLETIONS: ("openai",),
 }
 PRICES: dict[str, dict[str, Any]] = {
     CHAT: {"input": 1, "output": 2},
@@ -33,13 +36,17 @@ PRICES: dict[str, dict[str, Any]] = {
     IMAGES: {"per_image": {"*": "0.01"}},
     SPEECH: {"per_character": 1000},
     TRANSCRIPTIONS: {"per_second_in": "0.01"},
+    TRANSLATIONS: {"per_second_in": "0.01"},
+    COMPLETIONS: {"input": 1, "output": 2},
 }
 KINDS = {
     CHAT: "chat", EMBEDDINGS: "embeddings", IMAGES: "images", SPEECH: "speech", TRANSCRIPTIONS: "transcription",
+    TRANSLATIONS: "transcription", COMPLETIONS: "chat",
 }  # fmt: skip
 #: The least body of each endpoint.
 BODIES: dict[str, dict[str, Any]] = {
     CHAT: {"messages": [{"role": "user", "content": "Hi"}]},
+    COMPLETIONS: {"prompt": "Hi"},
     EMBEDDINGS: {"input": ["a grey heron"]},
     IMAGES: {"prompt": "a grey heron"},
     SPEECH: {"input": "Three herons.", "voice": "alloy", "response_format": "wav"},
@@ -49,7 +56,13 @@ BODIES: dict[str, dict[str, Any]] = {
 def settings_for(upstream: FakeUpstream, folder: Path) -> Settings:
     """A model for each endpoint and dialect."""
     key = "canary-0123456789"
-    up = {"plugin": "openai", "base_url": upstream.base_url, "api_key": f"sk-{key}", "forward_params": ["*"]}
+    up: dict[str, Any] = {
+        "plugin": "openai",
+        "base_url": upstream.base_url,
+        "api_key": f"sk-{key}",
+        "forward_params": ["*"],
+    }
+    up["completions"] = True
     providers: dict[str, Any] = {
         "openai": up,
         "anthropic": {"plugin": "anthropic", "base_url": upstream.url, "api_key": f"sk-ant-{key}"},

@@ -19,10 +19,11 @@ import pytest
 from gateway.config.settings import Settings
 from gateway.ledger import Ledger
 from gateway.schemas.chat_request import ChatRequest
+from gateway.schemas.completions.request import CompletionsRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageRequest
 from gateway.schemas.speech import SpeechRequest
-from gateway.schemas.transcription import TranscriptionRequest
+from gateway.schemas.transcription import TranscriptionRequest, TranslationRequest
 from gateway.testing import FakeUpstream
 from tests.api.conftest import Client
 from tests.ledger_lines import last_line
@@ -30,12 +31,14 @@ from tests.polling import until
 from tests.reports.endpoints import (
     BODIES,
     CHAT,
+    COMPLETIONS,
     DIALECTS,
     EMBEDDINGS,
     IMAGES,
     KINDS,
     SPEECH,
     TRANSCRIPTIONS,
+    TRANSLATIONS,
     post,
     right_answer,
     settings_for,
@@ -47,6 +50,8 @@ REQUIRED = {
     IMAGES: {"model", "prompt"},
     SPEECH: {"model", "input", "voice"},
     TRANSCRIPTIONS: {"model", "file"},
+    TRANSLATIONS: {"model", "file"},
+    COMPLETIONS: {"model", "prompt"},
 }
 FIELDS = {
     path: sorted(set(kind.field_classes) - REQUIRED[path])
@@ -56,6 +61,8 @@ FIELDS = {
         (IMAGES, ImageRequest),
         (SPEECH, SpeechRequest),
         (TRANSCRIPTIONS, TranscriptionRequest),
+        (TRANSLATIONS, TranslationRequest),
+        (COMPLETIONS, CompletionsRequest),
     )
 }
 #: Fields of upstreams' own, which the gateway does not know.
@@ -69,7 +76,7 @@ OWN = {
 NULLS = [
     (path, dialect, name)
     for path, dialects in DIALECTS.items()
-    if path != TRANSCRIPTIONS
+    if path not in (TRANSCRIPTIONS, TRANSLATIONS)
     for dialect in dialects
     for name in (*FIELDS[path], *OWN[dialect])
     if not (path == SPEECH and name == "response_format")  # its default is a format that not all of them make
@@ -79,6 +86,8 @@ OBJECTS = [
     *((CHAT, name) for name in ("audio", "logit_bias", "metadata", "moderation", "prediction", "prompt_cache_options")),
     *((CHAT, name) for name in ("response_format", "stream_options", "tool_choice", "web_search_options")),
     (IMAGES, "svg"),
+    (COMPLETIONS, "logit_bias"),
+    (COMPLETIONS, "stream_options"),
 ]
 LISTS = ("languages", "keywords", "timestamp_granularities", "include", "known_speaker_names")
 TEXTS = [
@@ -91,6 +100,10 @@ TEXTS = [
         "chunking_strategy[threshold]",
         *OWN[dialect],
     )
+]
+FORMS = [
+    *((TRANSCRIPTIONS, dialect, name) for dialect, name in TEXTS),
+    *((TRANSLATIONS, "openai", name) for name in (*FIELDS[TRANSLATIONS], *OWN["openai"])),
 ]
 
 
@@ -157,15 +170,15 @@ async def test_empty_list_of_an_upstreams_own_field_is_passed_on(
 
 
 @pytest.mark.parametrize("value", ["", "[]"])
-@pytest.mark.parametrize(("dialect", "name"), TEXTS)
+@pytest.mark.parametrize(("path", "dialect", "name"), FORMS)
 async def test_field_of_a_form_without_a_value_is_absent(
-    client: Client, upstream: FakeUpstream, ledger: Ledger, dialect: str, name: str, value: str
+    client: Client, upstream: FakeUpstream, ledger: Ledger, path: str, dialect: str, name: str, value: str
 ) -> None:
     if value == "[]" and name.partition("[")[0] not in LISTS:
         pytest.skip("a text, and no list")
     model = ("model", f"transcription-{dialect}")
-    with_empty = await served(client, upstream, ledger, TRANSCRIPTIONS, fields=(model, (name, value)))
-    assert with_empty == await served(client, upstream, ledger, TRANSCRIPTIONS, fields=(model,))
+    with_empty = await served(client, upstream, ledger, path, fields=(model, (name, value)))
+    assert with_empty == await served(client, upstream, ledger, path, fields=(model,))
 
 
 @pytest.mark.parametrize(
@@ -192,6 +205,9 @@ async def test_field_of_a_form_without_a_value_is_absent(
         (CHAT, "messages", []),
         (CHAT, "messages", None),
         (CHAT, "temperature", []),
+        (COMPLETIONS, "prompt", []),
+        (COMPLETIONS, "prompt", [[]]),
+        (COMPLETIONS, "max_tokens", []),
     ],
 )
 async def test_empty_value_that_changes_the_answer_is_refused(

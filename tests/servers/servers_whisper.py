@@ -1,4 +1,4 @@
-"""faster-whisper behind the gateway: transcriptions in each form, of which the server has two."""
+"""faster-whisper behind the gateway: transcriptions and translations in each form, of which the server has two."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from gateway.testing import RunningGateway, running_gateway
 
 from .hub_servers import program_of, whisper_server
 from .model_server import ModelServer
+
+pytestmark = pytest.mark.no_standard  # the server's own answers are read, too
 
 SOUND = Path(__file__).parents[1] / "sounds" / "tone.flac"
 
@@ -71,3 +73,20 @@ async def test_transcription_is_that_of_a_direct_call(served: RunningGateway, wh
         ours = json.loads(text)
         assert ours["text"] == theirs["text"]
         assert ours["usage"]["seconds"] == pytest.approx(theirs["duration"], abs=0.1)
+
+
+@pytest.mark.parametrize("form", ["json", "verbose_json", "text"])
+async def test_translation_is_that_of_a_direct_call(served: RunningGateway, whisper: ModelServer, form: str) -> None:
+    _, direct = await transcribe(f"{whisper.url}/v1/audio/translations", "verbose_json")
+    theirs = json.loads(direct)
+    url = f"{served.base_url}/audio/translations"
+    status, text = await transcribe(url, form, Authorization=f"Bearer {served.api_key}")
+    assert status == 200, text
+    if form == "text":
+        assert text.strip() == theirs["text"].strip()
+        return
+    ours = json.loads(text)
+    assert ours["text"] == theirs["text"]
+    if form == "verbose_json":
+        assert (ours["task"], ours["language"]) == ("translate", "english")
+        assert ours["duration"] == pytest.approx(theirs["duration"], abs=0.1)

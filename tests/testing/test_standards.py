@@ -27,6 +27,14 @@ CHAT: Document = {
     ],
     "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
 }
+COMPLETION: Document = {
+    "id": "c",
+    "object": "text_completion",
+    "created": 1,
+    "model": "m",
+    "choices": [{"index": 0, "text": "Hi", "logprobs": None, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
+}
 RESPONSE: Document = {
     "id": "resp_1",
     "object": "response",
@@ -130,6 +138,7 @@ GOOGLES: Document = {"name": "models/m", "version": "1", "inputTokenLimit": 9, "
 TOKENS: Document = {"totalTokens": 1, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 1}]}
 WHOLE = {
     "/v1/chat/completions": CHAT,
+    "/v1/completions": COMPLETION,
     "/v1/responses": RESPONSE,
     "/v1/responses/compact": COMPACTION,
     "/v1/responses/input_tokens": {"object": "response.input_tokens", "input_tokens": 1},
@@ -140,6 +149,8 @@ WHOLE = {
     "/v1/audio/transcriptions": {"text": "Hi", "usage": {"type": "duration", "seconds": 1.5}},
     "/v1/audio/transcriptions?verbose": VERBOSE,
     "/v1/audio/transcriptions?diarized": DIARIZED,
+    "/v1/audio/translations": {"text": "Hi"},
+    "/v1/audio/translations?verbose": {"task": "translate", "language": "english", "duration": 1.5, "text": "Hi"},
     "/v1/models": {"object": "list", "data": [MODEL]},
     "/v1/models?anthropic": {"data": [CLAUDE], "has_more": False, "first_id": "m", "last_id": "m"},
     "/v1/models/m": MODEL,
@@ -158,6 +169,11 @@ CHUNK: Document = {
 }
 EVENT = {
     "/v1/chat/completions": CHUNK,
+    "/v1/completions": {
+        **COMPLETION,
+        "choices": [{"index": 0, "text": "Hi", "logprobs": None, "finish_reason": None}],
+        "usage": None,
+    },
     "/v1/responses": {"type": "response.completed", "sequence_number": 3, "response": RESPONSE},
     "/v1/messages": {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hi"}},
     "/v1beta/models/m:streamGenerateContent": GEMINI,
@@ -180,6 +196,7 @@ EVENT = {
 #: What is taken out, and what gets a wrong type.
 MEMBER = {
     "/v1/chat/completions": "choices",
+    "/v1/completions": "choices",
     "/v1/responses": "output",
     "/v1/responses/compact": "usage",
     "/v1/responses/input_tokens": "input_tokens",
@@ -189,6 +206,8 @@ MEMBER = {
     "/v1/audio/transcriptions": "text",
     "/v1/audio/transcriptions?verbose": "text",
     "/v1/audio/transcriptions?diarized": "task",
+    "/v1/audio/translations": "text",
+    "/v1/audio/translations?verbose": "task",
     "/v1/models": "data",
     "/v1/models?anthropic": "first_id",
     "/v1/models/m": "owned_by",

@@ -57,6 +57,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
     answers = ChatCompletion
     names_model = True
     permission = "chat"
+    estimate = staticmethod(chat_prompt)  # the tokens of a prompt
 
     def __init__(self, dialect: ChatDialect | None = None) -> None:
         self.dialect = dialect or ChatCompletions()
@@ -86,7 +87,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
     def quote(
         self, request: ChatRequest, model: Model, body_size: int, adapted: Sequence[Adapted[ChatRequest]] = ()
     ) -> Quote:
-        prompt = chat_prompt(request, factor=model.token_factor, rules=model.media_rules)
+        prompt = self.estimate(request, factor=model.token_factor, rules=model.media_rules)
         hidden = False
         for one in adapted:
             effort = effort_of(one.request) if request.extra else request.reasoning_effort
@@ -140,7 +141,7 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         return prompt(stream, seconds)
 
     async def encode(self, call: Call, answer: ChatCompletion, services: Services) -> tuple[bytes, str]:
-        usage, delivered = answer.usage, _delivered(call, answer)
+        usage, delivered = answer.usage, self.delivered(call, answer)
         used = plain_count(call, usage, delivered) if isinstance(usage, CompletionUsage) else None
         if used is None:
             used = _count(call, answer, delivered)
@@ -149,6 +150,11 @@ class ChatEndpoint(Endpoint[ChatRequest]):
         body = self.dialect.encode(answer, _whole_form(call, services, sent), call.request)
         call.used = used
         return body, JSON
+
+    def delivered(self, call: Call, answer: ChatCompletion) -> Delivered:
+        """Our own count of a whole answer."""
+        audio = call.request.audio
+        return delivered_of(answer, audio_rate=PCM_RATE if audio is None else RATES.get(audio.format, USUAL_RATE))
 
     def stream_encoder(self, call: Call, opened: Opened[ChatChunk], services: Services) -> AnswerEncoder:
         form, count = _stream_form(call, services), ChatCounting.of(call).public
@@ -382,9 +388,3 @@ def _learn(call: Call, reported: CompletionUsage, delivered: Delivered) -> None:
             candidate = call.attempts[-1]
             sent = next((one.request for one in call.adapted if one.candidate is candidate), call.request)
             candidate.reasoning.learn(candidate.target, effort_of(sent))
-
-
-def _delivered(call: Call, answer: ChatCompletion) -> Delivered:
-    """Our own count of a whole answer."""
-    audio = call.request.audio
-    return delivered_of(answer, audio_rate=PCM_RATE if audio is None else RATES.get(audio.format, USUAL_RATE))

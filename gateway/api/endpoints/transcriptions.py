@@ -1,5 +1,7 @@
 """`POST /v1/audio/transcriptions`: a form with audio in, its text out, as a document, subtitles or events.
 
+`POST /v1/audio/translations` is the same with the text in English, and without events.
+
 The hold follows the duration in the headers of the file, the charge follows the upstream's count. Sharp edge: models of
 the whisper family ignore `stream`, so their answer is always a document.
 """
@@ -19,7 +21,7 @@ from gateway.billing.usage_bounds import Bounds, bound_usage
 from gateway.catalog import Model
 from gateway.encoders.transcript_formats import done_frame, is_possible, typed_transcript, write_transcript
 from gateway.encoders.transcripts import TranscriptStreamEncoder
-from gateway.errors import InvalidValue, UnsupportedValue, UpstreamRejected
+from gateway.errors import InvalidValue, UnsupportedParameter, UnsupportedValue, UpstreamRejected
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint, RequestSize
 from gateway.inference.services import Services
@@ -34,6 +36,7 @@ from gateway.schemas.transcription import (
     TranscriptionRequest,
     TranscriptUsage,
     decode_transcription_request,
+    decode_translation_request,
 )
 from gateway.uploads.upload import UploadedForm
 
@@ -145,6 +148,21 @@ class TranscriptionsEndpoint(Endpoint[TranscriptionRequest]):
         if encoder.transcript is not None:
             return _count(call, encoder.transcript)
         return _heard(call, encoder.delivered.text_quarter_tokens)
+
+
+class TranslationsEndpoint(TranscriptionsEndpoint):
+    """Speech in any language to English text."""
+
+    name = "translation"
+    permission = "transcription"
+
+    def decode(self, body: UploadedForm, account: str, services: Services) -> TranscriptionRequest:
+        return decode_translation_request(body.form.texts, body.upload)
+
+    def check_candidate(self, request: TranscriptionRequest, candidate: Candidate) -> None:
+        if not _provider(candidate).can_translate(candidate.target):
+            raise UnsupportedParameter("This model does not translate speech.", param="model")
+        super().check_candidate(request, candidate)
 
 
 def _quote(model: Model, text: int, likely: float, *, longest: float) -> Quote:

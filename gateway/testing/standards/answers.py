@@ -21,6 +21,7 @@ NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 #: The dialect of a path, whatever stands before it.
 PATHS = (
     (re.compile(r"/chat/completions$"), "chat"),
+    (re.compile(r"(?<!/chat)/completions$"), "completions"),
     (re.compile(r"/responses$"), "responses"),
     (re.compile(r"/responses/compact$"), "compactions"),
     (re.compile(r"/responses/input_tokens$"), "response tokens"),
@@ -35,6 +36,7 @@ PATHS = (
     (re.compile(r"/images/edits$"), "edits"),
     (re.compile(r"/audio/speech$"), "speech"),
     (re.compile(r"/audio/transcriptions$"), "transcriptions"),
+    (re.compile(r"/audio/translations$"), "translations"),
     (re.compile(r"(?<!/admin)/v1(?:beta)?/models$"), "models"),
     (re.compile(r"(?<!/admin)/v1(?:beta)?/models/[^:]+$"), "model"),
 )
@@ -47,7 +49,7 @@ ERROR_PATHS = (
 )
 #: The form of an error in a stream of a dialect that has no event for it.
 _BARE_ERRORS = {
-    **dict.fromkeys(("chat", "speech", "transcriptions"), classes.OPENAI_ERRORS),
+    **dict.fromkeys(("chat", "completions", "speech", "transcriptions"), classes.OPENAI_ERRORS),
     "gemini": classes.GOOGLE_ERRORS,
 }
 

@@ -98,6 +98,11 @@ def _transcript(document: Document) -> str:
     return f"openai.types.audio:Transcription{'Diarized' if is_diarized else 'Verbose'}"
 
 
+def _translation(document: Document) -> str:
+    """Two forms, of which the request chooses one."""
+    return f"{OWN}:WholeTranslation" if "duration" in document else "openai.types.audio:Translation"
+
+
 def _models(document: Document) -> str:
     """Anthropic's clients get a list of their own; so do Google's."""
     if "models" in document and "data" not in document:
@@ -126,6 +131,7 @@ KINDS: Mapping[str, Kinds] = {
     "responses": Kinds(_always("openresponses_types.types:ResponseResource"), NONE),
     "compactions": Kinds(_always("openresponses_types.types:CompactResource"), NONE),
     "chat": Kinds(_always("openai.types.chat:ChatCompletion"), _always("openai.types.chat:ChatCompletionChunk")),
+    "completions": Kinds(_always("openai.types:Completion"), _always(f"{OWN}:CompletionChunk")),
     "messages": Kinds(_always("anthropic.types:Message"), _message_event),
     "gemini": Kinds(*[_always("google.genai.types:GenerateContentResponse")] * 2),
     "embeddings": Kinds(_always(f"{OWN}:EitherForms"), NONE),
@@ -133,6 +139,7 @@ KINDS: Mapping[str, Kinds] = {
     "edits": Kinds(_IMAGES, _image_event("openai.types:ImageEditStreamEvent")),
     "speech": Kinds(NONE, lambda name: f"{OWN}:Speech{name.removeprefix('speech.audio.').capitalize()}"),
     "transcriptions": Kinds(_transcript, _always("openai.types.audio:TranscriptionStreamEvent")),
+    "translations": Kinds(_translation, NONE),
     "models": Kinds(_models, NONE),
     "model": Kinds(_model, NONE),
     "response tokens": Kinds(_always("openai.types.responses:InputTokenCountResponse"), NONE),
@@ -161,6 +168,7 @@ def all_classes() -> dict[str, Any]:
 #: Documents of other forms of an answer.
 _SAMPLES: Mapping[str, tuple[Document, ...]] = {
     "transcriptions": ({"duration": 1, "language": "en"}, {"duration": 1, "segments": [{"speaker": "A"}]}),
+    "translations": ({"duration": 1},),
     "models": ({"has_more": False}, {"models": []}),
     "model": ({"type": "model"}, {"supportedGenerationMethods": []}),
 }

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Literal
 
 from openai import BaseModel
-from openai.types import CreateEmbeddingResponse, Embedding, Model
+from openai.types import Completion, CompletionChoice, CreateEmbeddingResponse, Embedding, Model
+from openai.types.audio import TranslationVerbose
 from openai.types.shared import ErrorObject
 
 
@@ -22,6 +23,24 @@ class EitherForms(CreateEmbeddingResponse):
     """The answer with these."""
 
     data: list[EitherForm]  # type: ignore[assignment]
+
+
+class StartedChoice(CompletionChoice):
+    """A choice in a stream of completions; the package lets only the last one be read."""
+
+    finish_reason: Literal["stop", "length", "content_filter"] | None  # type: ignore[assignment]
+
+
+class CompletionChunk(Completion):
+    """A chunk of a stream of completions. With the usage asked for, all but the last have a null in its place."""
+
+    choices: list[StartedChoice]  # type: ignore[assignment]
+
+
+class WholeTranslation(TranslationVerbose):
+    """A translation with its times; the package leaves the task out."""
+
+    task: Literal["translate"]
 
 
 class ModelList(BaseModel):

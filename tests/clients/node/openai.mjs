@@ -67,6 +67,40 @@ const scenes = {
       for await (const chunk of stream) say(chunk.choices[0]?.delta.content);
     });
   },
+  async completions() {
+    const prompts = { model: "texts", prompt: ["one two", "three"], n: 2 };
+    const { data, request_id } = await client.completions.create({ ...prompts, logprobs: 1 }).withResponse();
+    const streamed = {};
+    let usage = null;
+    const options = { ...prompts, stream: true, stream_options: { include_usage: true } };
+    for await (const chunk of await client.completions.create(options)) {
+      for (const { index, text } of chunk.choices) streamed[index] = (streamed[index] ?? "") + text;
+      usage = chunk.usage ?? usage;
+    }
+    const chat = await client.completions.create({ model: "scripted", prompt: "Hello" });
+    const refused = await failure(() => client.completions.create({ model: "scripted", prompt: "Hello", echo: true }));
+    return { id: data.id, choices: data.choices, request_id, streamed, usage, chat: chat.choices[0].text, refused };
+  },
+  async broken_completions() {
+    return failure(async (say) => {
+      const stream = await client.completions.create({ model: "texts", prompt: "Hello", stream: true });
+      for await (const chunk of stream) say(chunk.choices[0]?.text);
+    });
+  },
+  async translations() {
+    const sound = Buffer.alloc(2000);
+    sound.write("RIFF", 0);
+    sound.writeUInt32LE(1992, 4);
+    sound.write("WAVEfmt ", 8);
+    sound.set([16, 0, 0, 0, 1, 0, 1, 0, 0x80, 0x3e, 0, 0, 0, 0x7d, 0, 0, 2, 0, 16, 0], 16); // 16 kHz, 16 bits, mono
+    sound.write("data", 36);
+    sound.writeUInt32LE(1956, 40);
+    const file = await OpenAI.toFile(sound, "herons.wav");
+    const plain = await client.audio.translations.create({ model: "scribe", file });
+    const verbose = await client.audio.translations.create({ model: "scribe", file, response_format: "verbose_json" });
+    const text = await client.audio.translations.create({ model: "scribe", file, response_format: "vtt" });
+    return { plain, verbose, text };
+  },
   async embed() {
     const { data, usage } = await client.embeddings.create({ model: "vectors", input: ["one two", "three"] });
     return { vectors: data.map(({ embedding }) => [...embedding]), usage };
