@@ -15,6 +15,7 @@ from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageRequest
 from gateway.schemas.request_fields import FIELD_CLASSES
+from gateway.schemas.rerank import RerankRequest
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest
 
@@ -24,6 +25,7 @@ REQUESTS: Mapping[str, Any] = {
     "chat": ChatRequest,
     "embeddings": EmbeddingRequest,
     "images": ImageRequest,
+    "rerank": RerankRequest,
     "speech": SpeechRequest,
     "transcription": TranscriptionRequest,
 }

@@ -17,6 +17,7 @@ from gateway.api.endpoints.gemini import GeminiEmbeddingsEndpoint, GeminiEndpoin
 from gateway.api.endpoints.images import ImagesEndpoint
 from gateway.api.endpoints.messages import CountTokensEndpoint, MessagesEndpoint
 from gateway.api.endpoints.models import ModelHandler, ModelsHandler
+from gateway.api.endpoints.rerank import RerankEndpoint
 from gateway.api.endpoints.responses import (
     ResponsesEndpoint,
     ResponsesErrors,
@@ -59,6 +60,7 @@ class HandlerRoute(Struct, frozen=True):
 
 
 _RESPONSES, _RESPONSES_ERRORS = ResponsesEndpoint(), ResponsesErrors()
+_RERANK = RerankEndpoint()
 
 #: Whole paths. A trailing slash makes no difference.
 PATHS: Mapping[str, HandlerRoute] = {
@@ -72,6 +74,8 @@ PATHS: Mapping[str, HandlerRoute] = {
     "/v1/images/generations": HandlerRoute(InferenceHandler, ImagesEndpoint()),
     "/v1/audio/speech": HandlerRoute(InferenceHandler, SpeechEndpoint()),
     "/v1/audio/transcriptions": HandlerRoute(InferenceHandler, TranscriptionsEndpoint(), form=True),
+    "/v1/rerank": HandlerRoute(InferenceHandler, _RERANK),
+    "/v2/rerank": HandlerRoute(InferenceHandler, _RERANK),  # Cohere's clients
     "/v1/models": HandlerRoute(ModelsHandler),
     "/v1/balance": HandlerRoute(BalanceHandler),
     "/v1/usage": HandlerRoute(UsageHandler),

@@ -39,6 +39,7 @@ UNITS: Mapping[str, frozenset[str]] = {
     "chat": frozenset({"input", "output", "audio_output"}),
     "embeddings": frozenset({"input"}),
     "images": frozenset({"per_image", "image_output", "output"}),
+    "rerank": frozenset({"input", "per_search_unit"}),
     "speech": frozenset({"per_character", "per_second_out", "audio_output", "output"}),
     "transcription": frozenset({"per_second_in", "audio_input", "input", "output"}),
 }

@@ -30,6 +30,7 @@ from gateway.schemas.chat_response import ChatChunk, ChatCompletion
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest
 from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest
 from gateway.schemas.native_request import AcceptedFields
+from gateway.schemas.rerank import RerankAnswer, RerankRequest
 from gateway.schemas.speech import SpeechChunk, SpeechRequest
 from gateway.schemas.transcription import Transcript, TranscriptEvent, TranscriptionRequest
 
@@ -161,6 +162,17 @@ class Images(abc.ABC):
             yield event
 
 
+class Rerank(abc.ABC):
+    """The provider sorts documents by their relevance to a query."""
+
+    #: Optional fields of `RerankRequest` that this provider supports; None means all known ones.
+    rerank_fields: ClassVar[frozenset[str] | None] = None
+
+    @abc.abstractmethod
+    async def rerank(self, request: RerankRequest, target: Target) -> RerankAnswer:
+        """A score for each of `request.texts`, or for the best `top_n` of them, in any order."""
+
+
 class Speech(abc.ABC):
     """The provider generates speech."""
 
@@ -201,6 +213,7 @@ CAPABILITIES: dict[str, type] = {
     "chat": Chat,
     "embeddings": Embeddings,
     "images": Images,
+    "rerank": Rerank,
     "speech": Speech,
     "transcription": Transcription,
 }

@@ -104,6 +104,18 @@ def _image_usage(images: int) -> dict[str, Any]:
     }
 
 
+def openai_rerank(seen: Seen) -> Reply:
+    """Jina's dialect: documents by the words that they share with the query; all words are counted as tokens."""
+    asked = seen.json
+    query = set(asked["query"].split())
+    scores = [len(query & set(text.split())) / len(query) for text in asked["documents"]]
+    order = sorted(range(len(scores)), key=lambda at: -scores[at])[: asked.get("top_n")]
+    results = [{"index": at, "relevance_score": scores[at]} for at in order]
+    tokens = sum(len(query) + len(text.split()) for text in asked["documents"])
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return Reply.json({"object": "list", "model": asked["model"], "results": results, "usage": usage})
+
+
 def openai_speech(seen: Seen) -> Reply:
     """A second of audio in three pieces, or in events; words and fifty tokens are counted, which only events tell."""
     asked = seen.json
@@ -174,6 +186,7 @@ ENDPOINTS: Mapping[str, Callable[[Seen], Reply]] = {
     "/chat/completions": openai_chat,
     "/embeddings": openai_embeddings,
     "/images/generations": openai_images,
+    "/rerank": openai_rerank,
     "/audio/speech": openai_speech,
     "/audio/transcriptions": openai_transcription,
     "/models": openai_models,

@@ -8,9 +8,9 @@ It serves `gateway serve --demo`, tests and benchmarks. Unscripted models repeat
     fail_after = 2                 # chunks
     error = "UpstreamOverloaded"
 
-Embeddings are unit vectors drawn from a hash of the text, images small PNGs of one colour, speech a tone, transcripts
-words about the file; a script's waits and failures hold for them too. Sharp edge: `usage = "text"` and its like yield
-values that no type checker would let pass; that is their purpose.
+Embeddings are unit vectors drawn from a hash of the text, rankings go by common words, images are small PNGs of one
+colour, speech is a tone, transcripts are words about the file; a script's waits and failures hold for them too. Sharp
+edge: `usage = "text"` and its like yield values that no type checker would let pass; that is their purpose.
 """
 
 from __future__ import annotations
@@ -33,6 +33,9 @@ from gateway import (
     ImageRequest,
     Images,
     Provider,
+    Rerank,
+    RerankAnswer,
+    RerankRequest,
     Speech,
     SpeechChunk,
     SpeechRequest,
@@ -48,6 +51,7 @@ from gateway import (
 from .chat import ChatPlan
 from .embeddings import embedding_answer
 from .images import image_answer, image_events
+from .rerank import rerank_answer
 from .script import Script
 from .speech import FORMATS as SPEECH_FORMATS
 from .speech import speech_chunks
@@ -57,7 +61,7 @@ from .transcription import listened, transcript_events
 T = TypeVar("T")
 
 
-class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
+class FakeProvider(Provider, Chat, Embeddings, Images, Rerank, Speech, Transcription):
     """Makes answers up."""
 
     name = "fake"
@@ -110,6 +114,11 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         script = await self._script(target)
         async for event in _paced(image_events(request, script), script):
             yield event
+
+    async def rerank(self, request: RerankRequest, target: Target) -> RerankAnswer:
+        """The documents by the words of the query that they have."""
+        script = await self._begin(target)
+        return rerank_answer(request, script)
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
         """A tone as long as the text would take to say."""

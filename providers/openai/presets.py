@@ -242,4 +242,11 @@ PRESETS: Mapping[str, Quirks] = {
         max_tokens_field="max_tokens",
         developer_role=False,
     ),
+    # Vendors of embeddings and rerankings, which have no chat.
+    "jina": Quirks(base_url="https://api.jina.ai/v1"),
+    "voyage": Quirks(
+        base_url="https://api.voyageai.com/v1",
+        own=frozenset({"input_type", "truncation"}),
+        rename={"top_n": "top_k"},
+    ),
 }

@@ -156,6 +156,16 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
         for name in ("openai", "gemini", "cohere")
     },
     **{
+        f"rerank-{name}": (
+            "/v1/rerank",
+            {
+                "model": f"rerank-{name}", "query": "a heron", "documents": ["grey herons", {"text": "a gull"}],
+                "return_documents": True, "custom_field": "x",
+            },
+        )
+        for name in ("openai", "cohere")
+    },
+    **{
         f"images-{name}": (
             "/v1/images/generations",
             {

@@ -1,4 +1,4 @@
-"""Embeddings, images, speech and transcriptions with callers and upstreams that misbehave: nothing held, nothing left.
+"""Every endpoint beside chat with callers and upstreams that misbehave: nothing held, nothing left.
 
 `settled` ends each test: no hold, a clean audit, no temporary file, and what was charged.
 """
@@ -58,6 +58,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "least": model("embeddings", input=10_000, minimum="0.05"),
                 "called": model("embeddings", per_request="0.02"),
                 "images": model("images", per_image={"*": {"*": "0.01"}}),
+                "ranks": model("rerank", input=10_000),
                 "voice": model("speech", per_character=1000),
                 "timed": model("speech", per_second_out="0.01"),
                 "ears": model("transcription", per_second_in="0.01"),
@@ -70,6 +71,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "embeddings": ("/v1/embeddings", {"model": "vectors", "input": [[1, 2, 3]]}),
     "images": ("/v1/images/generations", {"model": "images", "prompt": "a heron"}),
+    "rerank": ("/v1/rerank", {"model": "ranks", "query": "heron", "documents": ["heron"]}),
     "speech": ("/v1/audio/speech", {"model": "voice", "input": "heron", "voice": "alloy", "response_format": "pcm"}),
 }
 ENDPOINTS = [*REQUESTS, "transcription"]
@@ -374,13 +376,15 @@ LIES: list[Any] = [
     {"data": [{"embedding": ["1"]}]}, {"data": [{"embedding": [True]}]}, {"data": [{"embedding": "!!!!"}]},
     {"data": [{"embedding": "AAA="}]}, {"data": [{"embedding": "AADAfw=="}]}, {"data": [{"embedding": [1e39]}]},
     {"data": [{"embedding": [1]}, {"embedding": [1]}]}, {"data": [{"embedding": [1], "index": 7}]},
+    {"results": [{"index": 0}]}, {"results": [{"index": 1, "relevance_score": 1}]}, {"results": 5}, {"results": [5]},
+    {"results": [{"index": 0, "relevance_score": "1"}]}, {"results": [{"index": 0, "relevance_score": True}]},
     {"data": [{"b64_json": 5}]}, {"data": [{"b64_json": ""}]}, {"data": [{"b64_json": "not base64"}]},
     {"data": [{"b64_json": "AAA"}]}, {"data": [{"url": 5}]}, {"text": None}, {"text": 5}, {"text": []},
     {"text": "x", "segments": 5}, {"text": "x", "words": [5]}, {"text": "x", "duration": "long"},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("endpoint", ["embeddings", "images", "transcription"])
+@pytest.mark.parametrize("endpoint", ["embeddings", "images", "rerank", "transcription"])
 async def test_invalid_upstream_answers_give_a_502_or_an_answer_and_never_a_500(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
@@ -394,6 +398,7 @@ async def test_invalid_upstream_answers_give_a_502_or_an_answer_and_never_a_500(
         b"NaN",
         b'{"data":[{"embedding":[NaN]}]}',
         b'{"data":[{"embedding":[Infinity]}]}',
+        b'{"results":[{"index":0,"relevance_score":1e999}]}',
         b"\xff",
         b"[" * 9999,
     ):
@@ -412,7 +417,7 @@ USAGES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("endpoint", ["embeddings", "images", "transcription"])
+@pytest.mark.parametrize("endpoint", ["embeddings", "images", "rerank", "transcription"])
 async def test_absurd_usage_costs_no_more_than_its_bounds_and_never_nothing(
     client: Client, bearer: dict[str, str], gateway: Gateway, upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
@@ -424,6 +429,7 @@ async def test_absurd_usage_costs_no_more_than_its_bounds_and_never_nothing(
         answers = {
             "embeddings": {"data": [{"embedding": [1.0], "index": 0}], "usage": usage},
             "images": {"data": [{"b64_json": PNG}], "usage": usage},
+            "rerank": {"results": [{"index": 0, "relevance_score": 1.0}], "usage": usage},
             "transcription": {
                 "text": "x",
                 "usage": {"type": "duration", **usage} if isinstance(usage, dict) else usage,
@@ -433,7 +439,7 @@ async def test_absurd_usage_costs_no_more_than_its_bounds_and_never_nothing(
         status, _, text = await post(client, path, headers, body)
         assert status == 200, (usage, text)
         charged = await after.charged()
-        most = (len(body) + 4096) * UNIT if endpoint == "embeddings" else holds[-1].amount
+        most = (len(body) + 4096) * UNIT if endpoint in ("embeddings", "rerank") else holds[-1].amount
         assert 0 < charged - before <= most, usage
         before = charged
 

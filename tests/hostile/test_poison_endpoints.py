@@ -1,4 +1,4 @@
-"""A provider of vectors, images, sound or transcripts may give back anything: answered or refused, and settled once."""
+"""A provider of anything but chats may give back anything: answered or refused, and settled once."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ from gateway import (
     Images,
     ImageUsage,
     Provider,
+    RankedDocument,
+    Rerank,
+    RerankAnswer,
     Segment,
     Speech,
     SpeechChunk,
@@ -55,10 +58,11 @@ PNG = "iVBORw0KGgo" + "A" * 89
 PRICE = {
     "input": 1000, "output": 1, "audio_input": 1000, "audio_output": 1000, "image_output": 1,
     "per_second_in": "0.01", "per_second_out": "0.01", "per_image": {"*": {"*": "0.01"}}, "per_character": 1000,
+    "per_search_unit": "0.01",
 }  # fmt: skip
 
 
-class Anything(Provider, Embeddings, Images, Speech, Transcription):
+class Anything(Provider, Embeddings, Images, Rerank, Speech, Transcription):
     """Gives back `what`, whatever it was asked."""
 
     name = "anything"
@@ -70,6 +74,9 @@ class Anything(Provider, Embeddings, Images, Speech, Transcription):
         return self.what[0]
 
     async def generate_images(self, request: Any, target: Any) -> Any:
+        return self.what[0]
+
+    async def rerank(self, request: Any, target: Any) -> Any:
         return self.what[0]
 
     async def transcribe(self, request: Any, target: Any) -> Any:
@@ -91,7 +98,7 @@ class Anything(Provider, Embeddings, Images, Speech, Transcription):
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """One model, which does everything and charges for everything."""
-    endpoints = ["embeddings", "images", "speech", "transcription"]
+    endpoints = ["embeddings", "images", "rerank", "speech", "transcription"]
     return parse(
         {
             "store": {"data_dir": str(tmp_path)},
@@ -125,6 +132,20 @@ VECTORS = [
     *(wrong(EmbeddingAnswer, [vector]) for vector in (bytearray(8), memoryview(bytes(8)), b"abc", b"\0\0\xc0\x7f")),
     *(wrong(EmbeddingAnswer, [[1.0]], usage) for usage in (*THINGS, CompletionUsage(VAST, 0, 0))),
     *(wrong(EmbeddingAnswer, [[1.0]], wrong(CompletionUsage, thing, 0, 0)) for thing in THINGS),
+]
+RANKINGS = [
+    *THINGS,
+    *(wrong(RerankAnswer, thing) for thing in THINGS),
+    *(wrong(RerankAnswer, [thing]) for thing in THINGS),
+    *(wrong(RerankAnswer, [wrong(RankedDocument, thing, 1.0)]) for thing in (*THINGS, True, 0, -1, 1.0)),
+    *(wrong(RerankAnswer, [wrong(RankedDocument, 0, thing)]) for thing in (*THINGS, True, math.inf, 10**400)),
+    *(wrong(RerankAnswer, [RankedDocument(0, 1.0)], usage) for usage in (*THINGS, CompletionUsage(VAST, 0, 0))),
+    *(wrong(RerankAnswer, [RankedDocument(0, 1.0)], wrong(CompletionUsage, thing, 0, 0)) for thing in THINGS),
+    *(
+        wrong(RerankAnswer, [RankedDocument(0, 1.0)], wrong(CompletionUsage, 1, 0, 1, search_units=thing))
+        for thing in (*THINGS, -1, math.inf)
+    ),
+    RerankAnswer([RankedDocument(0, 1.0)] * 2),
 ]
 IMAGES = [
     *THINGS,
@@ -190,6 +211,7 @@ def form(**fields: str) -> aiohttp.FormData:
 CASES: dict[str, tuple[str, Any, list[Any]]] = {
     "vectors": ("/v1/embeddings", {"model": "m", "input": "hi"}, VECTORS),
     "base64": ("/v1/embeddings", {"model": "m", "input": "hi", "encoding_format": "base64"}, VECTORS),
+    "rankings": ("/v1/rerank", {"model": "m", "query": "hi", "documents": ["hi"]}, RANKINGS),
     "images": ("/v1/images/generations", {"model": "m", "prompt": "hi"}, IMAGES),
     "addresses": ("/v1/images/generations", {"model": "m", "prompt": "hi", "response_format": "url"}, IMAGES),
     "image events": ("/v1/images/generations", {"model": "m", "prompt": "hi", "stream": True}, IMAGE_EVENTS),

@@ -29,7 +29,7 @@ MARGIN = 4096  # tokens of input that an upstream may add to a request
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     """One model for every endpoint."""
-    endpoints = ["chat", "embeddings", "images", "speech", "transcription"]
+    endpoints = ["chat", "embeddings", "images", "rerank", "speech", "transcription"]
     return parse(
         {
             "store": {"data_dir": str(tmp_path)},
@@ -124,6 +124,21 @@ async def test_embeddings_are_charged_at_most_the_bytes_that_were_forwarded_and_
     usage = {"prompt_tokens": 10**9, "total_tokens": 10**9}
     upstream.enqueue(Reply.json({"data": [{"embedding": [1.0], "index": 0}], "usage": usage}))
     async with client.request("POST", "/v1/embeddings", json={"model": "m1", "input": "one two"}) as response:
+        answer = await response.json()
+        assert response.headers["x-gateway-estimated"] == "true"
+    meta = await charged(ledger, response)
+    assert MARGIN < meta["usage"]["in_text"] <= MARGIN + 100
+    assert answer["usage"]["prompt_tokens"] == meta["usage"]["in_text"]
+    assert meta["estimated"]
+
+
+async def test_rerankings_are_charged_at_most_the_bytes_that_were_forwarded_and_the_margin(
+    client: Client, upstream: FakeUpstream, ledger: Ledger
+) -> None:
+    usage = {"prompt_tokens": 10**9, "total_tokens": 10**9}
+    upstream.enqueue(Reply.json({"results": [{"index": 0, "relevance_score": 1.0}], "usage": usage}))
+    body = {"model": "m1", "query": "one", "documents": ["one two"]}
+    async with client.request("POST", "/v1/rerank", json=body) as response:
         answer = await response.json()
         assert response.headers["x-gateway-estimated"] == "true"
     meta = await charged(ledger, response)

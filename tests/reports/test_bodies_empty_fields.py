@@ -21,6 +21,7 @@ from gateway.ledger import Ledger
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageRequest
+from gateway.schemas.rerank import RerankRequest
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest
 from gateway.testing import FakeUpstream
@@ -34,6 +35,7 @@ from tests.reports.endpoints import (
     EMBEDDINGS,
     IMAGES,
     KINDS,
+    RERANK,
     SPEECH,
     TRANSCRIPTIONS,
     post,
@@ -45,6 +47,7 @@ REQUIRED = {
     CHAT: {"model", "messages"},
     EMBEDDINGS: {"model", "input"},
     IMAGES: {"model", "prompt"},
+    RERANK: {"model", "query", "documents"},
     SPEECH: {"model", "input", "voice"},
     TRANSCRIPTIONS: {"model", "file"},
 }
@@ -54,6 +57,7 @@ FIELDS = {
         (CHAT, ChatRequest),
         (EMBEDDINGS, EmbeddingRequest),
         (IMAGES, ImageRequest),
+        (RERANK, RerankRequest),
         (SPEECH, SpeechRequest),
         (TRANSCRIPTIONS, TranscriptionRequest),
     )
