@@ -50,7 +50,18 @@ set later counts as well: `error.retry_after = 7`. A provider raises the errors 
 GROUPS = (
     (
         "The provider",
-        ("Provider", "Target", "Timeouts", "Secret", "Chat", "Embeddings", "Images", "Speech", "Transcription"),
+        (
+            "Provider",
+            "Target",
+            "Timeouts",
+            "Secret",
+            "Chat",
+            "Embeddings",
+            "Images",
+            "Rerank",
+            "Speech",
+            "Transcription",
+        ),
     ),
     ("Lists of models", ("ModelList", "ListLimits", "ListedModel")),
     ("The HTTP client", ("Upstream", "Answer", "Multipart", "Event", "EventParser", "LanedStream", "TextLane")),
@@ -58,6 +69,7 @@ GROUPS = (
     ("Chat: the answer", ("ChatChunk", "ChatCompletion", "CompletionUsage")),
     ("Embeddings", ("EmbeddingRequest", "EmbeddingAnswer")),
     ("Images", ("ImageRequest", "ImageAnswer", "ImageEvent")),
+    ("Rerank", ("RerankRequest", "RerankAnswer")),
     ("Speech", ("SpeechRequest", "SpeechChunk")),
     ("Transcription", ("AudioFile", "TranscriptionRequest", "Transcript", "TranscriptEvent")),
     ("After the call", ("CallRecord", "Usage")),

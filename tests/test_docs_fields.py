@@ -18,6 +18,7 @@ from gateway.schemas.gemini_request import GeminiRequest
 from gateway.schemas.images import ImageRequest
 from gateway.schemas.messages_request import MessagesRequest
 from gateway.schemas.request_fields import RequestFields
+from gateway.schemas.rerank import RerankRequest
 from gateway.schemas.responses.request import ResponsesRequest
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest
@@ -29,6 +30,7 @@ ENDPOINTS: dict[str, type[RequestFields]] = {
     "Anthropic messages": MessagesRequest,
     "Gemini": GeminiRequest,
     "Embeddings": EmbeddingRequest,
+    "Rerank": RerankRequest,
     "Images": ImageRequest,
     "Speech": SpeechRequest,
     "Transcription": TranscriptionRequest,
