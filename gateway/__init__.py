@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gateway.plugins.provider import Chat as Chat
     from gateway.plugins.provider import Embeddings as Embeddings
     from gateway.plugins.provider import Images as Images
+    from gateway.plugins.provider import Moderation as Moderation
     from gateway.plugins.provider import Provider as Provider
     from gateway.plugins.provider import Rerank as Rerank
     from gateway.plugins.provider import Speech as Speech
@@ -100,9 +101,12 @@ if TYPE_CHECKING:
     from gateway.schemas.native_request import NativeChunk as NativeChunk
     from gateway.schemas.native_request import NativeCompletion as NativeCompletion
     from gateway.schemas.native_request import NativeRequest as NativeRequest
-    from gateway.schemas.rerank import RankedDocument as RankedDocument
-    from gateway.schemas.rerank import RerankAnswer as RerankAnswer
-    from gateway.schemas.rerank import RerankRequest as RerankRequest
+    from gateway.schemas.scoring.moderation import ModerationAnswer as ModerationAnswer
+    from gateway.schemas.scoring.moderation import ModerationRequest as ModerationRequest
+    from gateway.schemas.scoring.moderation import ModerationResult as ModerationResult
+    from gateway.schemas.scoring.rerank import RankedDocument as RankedDocument
+    from gateway.schemas.scoring.rerank import RerankAnswer as RerankAnswer
+    from gateway.schemas.scoring.rerank import RerankRequest as RerankRequest
     from gateway.schemas.speech import SpeechChunk as SpeechChunk
     from gateway.schemas.speech import SpeechRequest as SpeechRequest
     from gateway.schemas.speech import SpeechUsage as SpeechUsage
@@ -134,7 +138,17 @@ _HOME = {
         "plugins.chunk_accumulator": ("fold_chat",),
         "plugins.hookspecs": ("hookimpl",),
         "plugins.model_list": ("ListLimits", "ListedModel", "ModelList", "openrouter_price"),
-        "plugins.provider": ("Chat", "Embeddings", "Images", "Provider", "Rerank", "Speech", "Target", "Transcription"),
+        "plugins.provider": (
+            "Chat",
+            "Embeddings",
+            "Images",
+            "Moderation",
+            "Provider",
+            "Rerank",
+            "Speech",
+            "Target",
+            "Transcription",
+        ),
         "plugins.text_fast_path": ("LanedStream", "TextLane"),
         "plugins.upstream_errors": ("error_body", "error_of_document", "raise_for_status"),
         "schemas.chat_messages": (
@@ -182,8 +196,9 @@ _HOME = {
         ),
         "schemas.embeddings": ("EmbeddingAnswer", "EmbeddingRequest"),
         "schemas.images": ("GeneratedImage", "ImageAnswer", "ImageEvent", "ImageRequest", "ImageUsage"),
+        "schemas.scoring.moderation": ("ModerationAnswer", "ModerationRequest", "ModerationResult"),
         "schemas.native_request": ("AcceptedFields", "NativeChunk", "NativeCompletion", "NativeRequest"),
-        "schemas.rerank": ("RankedDocument", "RerankAnswer", "RerankRequest"),
+        "schemas.scoring.rerank": ("RankedDocument", "RerankAnswer", "RerankRequest"),
         "schemas.speech": ("SpeechChunk", "SpeechRequest", "SpeechUsage"),
         "schemas.transcription": (
             "AudioFile",

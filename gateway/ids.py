@@ -18,7 +18,7 @@ REQUEST = 20  # random characters of a request id, the last ones
 TIME, SHOWN_TIME = 12, 9  # characters of the time, in hex in a request id, and to the base of 36 in a completion id
 PREFIX = len("req_") + TIME  # characters of a request id before those that are random
 _COMPLETION = re.compile(
-    rf"(?:chatcmpl-|resp_|msg_|rerank-)([0-9a-z]{{{SHOWN_TIME}}})([0-9a-f]{{{REQUEST}}})", re.ASCII
+    rf"(?:chatcmpl-|resp_|msg_|rerank-|modr-)([0-9a-z]{{{SHOWN_TIME}}})([0-9a-f]{{{REQUEST}}})", re.ASCII
 )
 KEY_RANDOM, KEY_TIME, KEY_LENGTH = 45, 45, 18  # bits of the two parts of a key's id, and its characters after `key_`
 PAGE = 3072  # bytes per draw: a system call for every id took 4 % of the governed path
@@ -62,7 +62,7 @@ def request_id() -> str:
 
 
 def answer_id(prefix: str, completion_id: str) -> str:
-    """The id of an answer in another dialect: `resp_`, `msg_` or `rerank-` and the characters of its completion id."""
+    """The id of an answer in another dialect: `resp_`, `msg_` and the like, and the characters of its completion id."""
     return prefix + completion_id[len("chatcmpl-") :]
 
 

@@ -15,7 +15,8 @@ from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageRequest
 from gateway.schemas.request_fields import FIELD_CLASSES
-from gateway.schemas.rerank import RerankRequest
+from gateway.schemas.scoring.moderation import ModerationRequest
+from gateway.schemas.scoring.rerank import RerankRequest
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest
 
@@ -25,6 +26,7 @@ REQUESTS: Mapping[str, Any] = {
     "chat": ChatRequest,
     "embeddings": EmbeddingRequest,
     "images": ImageRequest,
+    "moderation": ModerationRequest,
     "rerank": RerankRequest,
     "speech": SpeechRequest,
     "transcription": TranscriptionRequest,

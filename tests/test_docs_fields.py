@@ -18,8 +18,9 @@ from gateway.schemas.gemini_request import GeminiRequest
 from gateway.schemas.images import ImageRequest
 from gateway.schemas.messages_request import MessagesRequest
 from gateway.schemas.request_fields import RequestFields
-from gateway.schemas.rerank import RerankRequest
 from gateway.schemas.responses.request import ResponsesRequest
+from gateway.schemas.scoring.moderation import ModerationRequest
+from gateway.schemas.scoring.rerank import RerankRequest
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest
 
@@ -30,6 +31,7 @@ ENDPOINTS: dict[str, type[RequestFields]] = {
     "Anthropic messages": MessagesRequest,
     "Gemini": GeminiRequest,
     "Embeddings": EmbeddingRequest,
+    "Moderation": ModerationRequest,
     "Rerank": RerankRequest,
     "Images": ImageRequest,
     "Speech": SpeechRequest,

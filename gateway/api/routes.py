@@ -17,6 +17,7 @@ from gateway.api.endpoints.gemini import GeminiEmbeddingsEndpoint, GeminiEndpoin
 from gateway.api.endpoints.images import ImagesEndpoint
 from gateway.api.endpoints.messages import CountTokensEndpoint, MessagesEndpoint
 from gateway.api.endpoints.models import ModelHandler, ModelsHandler
+from gateway.api.endpoints.moderations import ModerationsEndpoint
 from gateway.api.endpoints.rerank import RerankEndpoint
 from gateway.api.endpoints.responses import (
     ResponsesEndpoint,
@@ -74,6 +75,7 @@ PATHS: Mapping[str, HandlerRoute] = {
     "/v1/images/generations": HandlerRoute(InferenceHandler, ImagesEndpoint()),
     "/v1/audio/speech": HandlerRoute(InferenceHandler, SpeechEndpoint()),
     "/v1/audio/transcriptions": HandlerRoute(InferenceHandler, TranscriptionsEndpoint(), form=True),
+    "/v1/moderations": HandlerRoute(InferenceHandler, ModerationsEndpoint()),
     "/v1/rerank": HandlerRoute(InferenceHandler, _RERANK),
     "/v2/rerank": HandlerRoute(InferenceHandler, _RERANK),  # Cohere's clients
     "/v1/models": HandlerRoute(ModelsHandler),

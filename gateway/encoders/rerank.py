@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.isolation import yield_to_loop
-from gateway.schemas.rerank import RankedDocument, RerankAnswer, RerankRequest
+from gateway.schemas.scoring.rerank import RankedDocument, RerankAnswer, RerankRequest
 
 BATCH = 64  # documents written between two yields to the event loop
 

@@ -30,7 +30,8 @@ from gateway.schemas.chat_response import ChatChunk, ChatCompletion
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest
 from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest
 from gateway.schemas.native_request import AcceptedFields
-from gateway.schemas.rerank import RerankAnswer, RerankRequest
+from gateway.schemas.scoring.moderation import ModerationAnswer, ModerationRequest
+from gateway.schemas.scoring.rerank import RerankAnswer, RerankRequest
 from gateway.schemas.speech import SpeechChunk, SpeechRequest
 from gateway.schemas.transcription import Transcript, TranscriptEvent, TranscriptionRequest
 
@@ -162,6 +163,19 @@ class Images(abc.ABC):
             yield event
 
 
+class Moderation(abc.ABC):
+    """The provider judges texts, or images, by categories of harm."""
+
+    #: Optional fields of `ModerationRequest` that this provider supports; None means all known ones.
+    moderation_fields: ClassVar[frozenset[str] | None] = None
+    #: Whether an input may have images; they are refused otherwise.
+    moderates_images: bool = True
+
+    @abc.abstractmethod
+    async def moderate(self, request: ModerationRequest, target: Target) -> ModerationAnswer:
+        """One result per entry of `request.inputs`, in their order."""
+
+
 class Rerank(abc.ABC):
     """The provider sorts documents by their relevance to a query."""
 
@@ -213,6 +227,7 @@ CAPABILITIES: dict[str, type] = {
     "chat": Chat,
     "embeddings": Embeddings,
     "images": Images,
+    "moderation": Moderation,
     "rerank": Rerank,
     "speech": Speech,
     "transcription": Transcription,

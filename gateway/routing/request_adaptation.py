@@ -18,7 +18,7 @@ from typing import Generic, TypeVar, cast
 from msgspec import Raw, Struct, structs
 
 from gateway.errors import BadRequest, GatewayError, UnsupportedParameter
-from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Rerank, Speech, Transcription
+from gateway.plugins.provider import Chat, Embeddings, Images, Moderation, Provider, Rerank, Speech, Transcription
 from gateway.routing.router import Candidate
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.forbidden import header_name
@@ -38,6 +38,7 @@ HONOURED: Mapping[type, Callable[[Provider], frozenset[str] | None]] = MappingPr
         Chat: attrgetter("chat_fields"),
         Embeddings: attrgetter("embedding_fields"),
         Images: attrgetter("image_fields"),
+        Moderation: attrgetter("moderation_fields"),
         Rerank: attrgetter("rerank_fields"),
         Speech: attrgetter("speech_fields"),
         Transcription: attrgetter("transcription_fields"),

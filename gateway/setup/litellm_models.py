@@ -32,7 +32,7 @@ ADDRESSES = {
 VENDORS = {"vertex_ai": "google", "gemini": "google", "bedrock": "aws", "together_ai": "together", "xai": "x-ai"}
 MODES = {
     "chat": "chat", "completion": "chat", "responses": "chat", "embedding": "embeddings", "image_generation": "images",
-    "audio_speech": "speech", "audio_transcription": "transcription", "rerank": "rerank",
+    "audio_speech": "speech", "audio_transcription": "transcription", "rerank": "rerank", "moderation": "moderation",
 }  # fmt: skip
 PRICES = {
     "input_cost_per_token": "input",

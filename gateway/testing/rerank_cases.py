@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.encoders.rerank import validate
 from gateway.plugins.provider import Rerank
-from gateway.schemas.rerank import RerankAnswer, RerankRequest, decode_rerank_request
+from gateway.schemas.scoring.rerank import RerankAnswer, RerankRequest, decode_rerank_request
 from gateway.testing import whole_call_cases
 from gateway.testing.subject import Case, Subject, assert_sane_usage
 

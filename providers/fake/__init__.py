@@ -8,9 +8,10 @@ It serves `gateway serve --demo`, tests and benchmarks. Unscripted models repeat
     fail_after = 2                 # chunks
     error = "UpstreamOverloaded"
 
-Embeddings are unit vectors drawn from a hash of the text, rankings go by common words, images are small PNGs of one
-colour, speech is a tone, transcripts are words about the file; a script's waits and failures hold for them too. Sharp
-edge: `usage = "text"` and its like yield values that no type checker would let pass; that is their purpose.
+Embeddings are unit vectors drawn from a hash of the text, rankings go by common words, flags go by words, images are
+small PNGs of one colour, speech is a tone, transcripts are words about the file; a script's waits and failures hold for
+them too. Sharp edge: `usage = "text"` and its like yield values that no type checker would let pass; that is their
+purpose.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from gateway import (
     ImageEvent,
     ImageRequest,
     Images,
+    Moderation,
+    ModerationAnswer,
+    ModerationRequest,
     Provider,
     Rerank,
     RerankAnswer,
@@ -51,6 +55,7 @@ from gateway import (
 from .chat import ChatPlan
 from .embeddings import embedding_answer
 from .images import image_answer, image_events
+from .moderation import moderation_answer
 from .rerank import rerank_answer
 from .script import Script
 from .speech import FORMATS as SPEECH_FORMATS
@@ -61,7 +66,7 @@ from .transcription import listened, transcript_events
 T = TypeVar("T")
 
 
-class FakeProvider(Provider, Chat, Embeddings, Images, Rerank, Speech, Transcription):
+class FakeProvider(Provider, Chat, Embeddings, Images, Moderation, Rerank, Speech, Transcription):
     """Makes answers up."""
 
     name = "fake"
@@ -114,6 +119,11 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Rerank, Speech, Transcrip
         script = await self._script(target)
         async for event in _paced(image_events(request, script), script):
             yield event
+
+    async def moderate(self, request: ModerationRequest, target: Target) -> ModerationAnswer:
+        """Flags by words."""
+        await self._begin(target)
+        return moderation_answer(request)
 
     async def rerank(self, request: RerankRequest, target: Target) -> RerankAnswer:
         """The documents by the words of the query that they have."""

@@ -22,6 +22,7 @@ from .chat import OpenAIChat
 from .embeddings import OpenAIEmbeddings
 from .images import OpenAIImages
 from .model_list import OpenAIModelList
+from .moderation import OpenAIModeration
 from .rerank import OpenAIRerank
 from .responses_fields import NONE, OPENAI, Support
 from .responses_fields import PRESETS as RESPONSES
@@ -35,7 +36,14 @@ Preset = Literal[
 
 
 class OpenAIProvider(
-    OpenAIEmbeddings, OpenAIImages, OpenAIRerank, OpenAISpeech, OpenAITranscription, OpenAIModelList, OpenAIChat
+    OpenAIEmbeddings,
+    OpenAIImages,
+    OpenAIModeration,
+    OpenAIRerank,
+    OpenAISpeech,
+    OpenAITranscription,
+    OpenAIModelList,
+    OpenAIChat,
 ):
     """One OpenAI-compatible server and one credential."""
 

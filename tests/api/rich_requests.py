@@ -155,6 +155,13 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
         )
         for name in ("openai", "gemini", "cohere")
     },
+    "moderation": (
+        "/v1/moderations",
+        {
+            "model": "moderation-openai", "custom_field": "x",
+            "input": [{"type": "text", "text": "a heron"}, {"type": "image_url", "image_url": {"url": IMAGE}}],
+        },
+    ),
     **{
         f"rerank-{name}": (
             "/v1/rerank",

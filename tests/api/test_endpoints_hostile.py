@@ -58,6 +58,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "least": model("embeddings", input=10_000, minimum="0.05"),
                 "called": model("embeddings", per_request="0.02"),
                 "images": model("images", per_image={"*": {"*": "0.01"}}),
+                "judge": model("moderation", per_request="0.01"),
                 "ranks": model("rerank", input=10_000),
                 "voice": model("speech", per_character=1000),
                 "timed": model("speech", per_second_out="0.01"),
@@ -71,6 +72,7 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
 REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "embeddings": ("/v1/embeddings", {"model": "vectors", "input": [[1, 2, 3]]}),
     "images": ("/v1/images/generations", {"model": "images", "prompt": "a heron"}),
+    "moderation": ("/v1/moderations", {"model": "judge", "input": "heron"}),
     "rerank": ("/v1/rerank", {"model": "ranks", "query": "heron", "documents": ["heron"]}),
     "speech": ("/v1/audio/speech", {"model": "voice", "input": "heron", "voice": "alloy", "response_format": "pcm"}),
 }
@@ -376,6 +378,9 @@ LIES: list[Any] = [
     {"data": [{"embedding": ["1"]}]}, {"data": [{"embedding": [True]}]}, {"data": [{"embedding": "!!!!"}]},
     {"data": [{"embedding": "AAA="}]}, {"data": [{"embedding": "AADAfw=="}]}, {"data": [{"embedding": [1e39]}]},
     {"data": [{"embedding": [1]}, {"embedding": [1]}]}, {"data": [{"embedding": [1], "index": 7}]},
+    {"results": [{"flagged": 5}]}, {"results": [{"flagged": True, "categories": {}}]},
+    {"results": [{"flagged": True, "categories": {}, "category_scores": {"hate": 2}}]},
+    {"results": [{"flagged": True, "categories": {"hate": 5}, "category_scores": {"hate": "1"}}] * 2},
     {"results": [{"index": 0}]}, {"results": [{"index": 1, "relevance_score": 1}]}, {"results": 5}, {"results": [5]},
     {"results": [{"index": 0, "relevance_score": "1"}]}, {"results": [{"index": 0, "relevance_score": True}]},
     {"data": [{"b64_json": 5}]}, {"data": [{"b64_json": ""}]}, {"data": [{"b64_json": "not base64"}]},
@@ -384,7 +389,7 @@ LIES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("endpoint", ["embeddings", "images", "rerank", "transcription"])
+@pytest.mark.parametrize("endpoint", ["embeddings", "images", "moderation", "rerank", "transcription"])
 async def test_invalid_upstream_answers_give_a_502_or_an_answer_and_never_a_500(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:

@@ -174,6 +174,11 @@ def test_ai_sdk_broken_stream_reports_an_error(play: Play, scripted: ScriptedUps
     assert seen["thrown"]  # the connection is cut behind the frame, so that nobody takes the answer for whole
 
 
+def test_openai_moderates_without_a_model(play: Play) -> None:
+    seen = play("openai", "moderations")
+    assert (seen["id"][:5], seen["model"], seen["flagged"]) == ("modr-", "judge", [[False, False], [True, False]])
+
+
 def test_openai_reads_base64_vectors(play: Play, scripted: ScriptedUpstream) -> None:
     seen = play("openai", "embed")
     assert [len(vector) for vector in seen["vectors"]] == [4, 4]

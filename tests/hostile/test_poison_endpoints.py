@@ -22,6 +22,9 @@ from gateway import (
     ImageEvent,
     Images,
     ImageUsage,
+    Moderation,
+    ModerationAnswer,
+    ModerationResult,
     Provider,
     RankedDocument,
     Rerank,
@@ -58,11 +61,12 @@ PNG = "iVBORw0KGgo" + "A" * 89
 PRICE = {
     "input": 1000, "output": 1, "audio_input": 1000, "audio_output": 1000, "image_output": 1,
     "per_second_in": "0.01", "per_second_out": "0.01", "per_image": {"*": {"*": "0.01"}}, "per_character": 1000,
+    "per_request": "0.001",
     "per_search_unit": "0.01",
 }  # fmt: skip
 
 
-class Anything(Provider, Embeddings, Images, Rerank, Speech, Transcription):
+class Anything(Provider, Embeddings, Images, Moderation, Rerank, Speech, Transcription):
     """Gives back `what`, whatever it was asked."""
 
     name = "anything"
@@ -74,6 +78,9 @@ class Anything(Provider, Embeddings, Images, Rerank, Speech, Transcription):
         return self.what[0]
 
     async def generate_images(self, request: Any, target: Any) -> Any:
+        return self.what[0]
+
+    async def moderate(self, request: Any, target: Any) -> Any:
         return self.what[0]
 
     async def rerank(self, request: Any, target: Any) -> Any:
@@ -98,7 +105,7 @@ class Anything(Provider, Embeddings, Images, Rerank, Speech, Transcription):
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """One model, which does everything and charges for everything."""
-    endpoints = ["embeddings", "images", "rerank", "speech", "transcription"]
+    endpoints = ["embeddings", "images", "moderation", "rerank", "speech", "transcription"]
     return parse(
         {
             "store": {"data_dir": str(tmp_path)},
@@ -132,6 +139,26 @@ VECTORS = [
     *(wrong(EmbeddingAnswer, [vector]) for vector in (bytearray(8), memoryview(bytes(8)), b"abc", b"\0\0\xc0\x7f")),
     *(wrong(EmbeddingAnswer, [[1.0]], usage) for usage in (*THINGS, CompletionUsage(VAST, 0, 0))),
     *(wrong(EmbeddingAnswer, [[1.0]], wrong(CompletionUsage, thing, 0, 0)) for thing in THINGS),
+]
+JUDGEMENTS = [
+    *THINGS,
+    *(wrong(ModerationAnswer, thing) for thing in THINGS),
+    *(wrong(ModerationAnswer, [thing]) for thing in THINGS),
+    *(wrong(ModerationAnswer, [wrong(ModerationResult, thing, {}, {})]) for thing in THINGS),
+    *(wrong(ModerationAnswer, [wrong(ModerationResult, True, thing, {})]) for thing in THINGS),
+    *(wrong(ModerationAnswer, [wrong(ModerationResult, True, {}, thing)]) for thing in THINGS),
+    *(wrong(ModerationAnswer, [wrong(ModerationResult, True, {}, {}, thing)]) for thing in THINGS),
+    *(wrong(ModerationAnswer, [wrong(ModerationResult, True, {"hate": thing}, {})]) for thing in THINGS),
+    *(
+        wrong(ModerationAnswer, [wrong(ModerationResult, True, {}, {"hate": thing})])
+        for thing in (*THINGS, True, 1.5, -0.1, math.inf)
+    ),
+    *(
+        wrong(ModerationAnswer, [wrong(ModerationResult, True, {}, {}, {"hate": thing})])
+        for thing in (*THINGS, [[]], [{}], ["text", "smell"])
+    ),
+    wrong(ModerationAnswer, [wrong(ModerationResult, True, {5: True, "\ud800": True}, {None: 0.5})]),
+    ModerationAnswer([ModerationResult(True, {}, {})] * 2),
 ]
 RANKINGS = [
     *THINGS,
@@ -211,6 +238,7 @@ def form(**fields: str) -> aiohttp.FormData:
 CASES: dict[str, tuple[str, Any, list[Any]]] = {
     "vectors": ("/v1/embeddings", {"model": "m", "input": "hi"}, VECTORS),
     "base64": ("/v1/embeddings", {"model": "m", "input": "hi", "encoding_format": "base64"}, VECTORS),
+    "judgements": ("/v1/moderations", {"model": "m", "input": "hi"}, JUDGEMENTS),
     "rankings": ("/v1/rerank", {"model": "m", "query": "hi", "documents": ["hi"]}, RANKINGS),
     "images": ("/v1/images/generations", {"model": "m", "prompt": "hi"}, IMAGES),
     "addresses": ("/v1/images/generations", {"model": "m", "prompt": "hi", "response_format": "url"}, IMAGES),

@@ -98,6 +98,7 @@ ASKS = {
     "embeddings": Ask("embeddings", input="some words"),
     "images": Ask("images/generations", prompt="a heron"),
     "images, streamed": Ask("images/generations", prompt="a heron", stream=True, partial_images=2),
+    "moderation": Ask("moderations", input="some words"),
     "rerank": Ask("rerank", query="some words", documents=["words", "none"]),
     "speech": Ask("audio/speech", voice="alloy", input="Read this."),
     "speech, as events": Ask("audio/speech", voice="alloy", input="Read this.", stream_format="sse"),
@@ -123,8 +124,11 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     """
     up = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
     nobody = {**up, "base_url": "http://127.0.0.1:1/v1"}
-    endpoints = ["chat", "embeddings", "images", "rerank", "speech", "transcription"]
-    shared = {"price": {"input": 1, "output": 2, "per_second_in": "0.000001"}, "endpoints": endpoints}
+    endpoints = ["chat", "embeddings", "images", "moderation", "rerank", "speech", "transcription"]
+    shared = {
+        "price": {"input": 1, "output": 2, "per_second_in": "0.000001", "per_request": "0.000001"},
+        "endpoints": endpoints,
+    }
     alone = {"provider": "up", "retries": 0, **shared}
     pair: dict[str, Any] = {
         "targets": [{"provider": "up", "model": "first"}, {"provider": "other", "model": "second"}],

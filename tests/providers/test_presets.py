@@ -30,7 +30,7 @@ from gateway.errors import (
 from gateway.http_server.server import HTTPServer
 from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
-from gateway.schemas.rerank import RerankRequest
+from gateway.schemas.scoring.rerank import RerankRequest
 from gateway.testing import FakeUpstream, Reply, ask, check_provider
 from gateway_providers.openai import OpenAIProvider, Preset
 from gateway_providers.openai.history import short_call_id

@@ -19,11 +19,13 @@ from gateway.testing.reply import Seen
 from tests.api.conftest import Client
 
 CHAT, EMBEDDINGS, IMAGES = "/v1/chat/completions", "/v1/embeddings", "/v1/images/generations"
-RERANK, SPEECH, TRANSCRIPTIONS = "/v1/rerank", "/v1/audio/speech", "/v1/audio/transcriptions"
+MODERATIONS, RERANK = "/v1/moderations", "/v1/rerank"
+SPEECH, TRANSCRIPTIONS = "/v1/audio/speech", "/v1/audio/transcriptions"
 #: The dialects of each endpoint: models are called ENDPOINT-DIALECT.
 DIALECTS = {
     EMBEDDINGS: ("openai", "gemini", "cohere"),
     IMAGES: ("openai", "gemini"),
+    MODERATIONS: ("openai",),
     RERANK: ("openai", "cohere"),
     SPEECH: ("openai", "gemini", "deepgram", "elevenlabs"),
     TRANSCRIPTIONS: ("openai", "gemini", "deepgram", "elevenlabs"),
@@ -32,19 +34,26 @@ PRICES: dict[str, dict[str, Any]] = {
     CHAT: {"input": 1, "output": 2},
     EMBEDDINGS: {"input": 1000},
     IMAGES: {"per_image": {"*": "0.01"}},
+    MODERATIONS: {"per_request": "0.01"},
     RERANK: {"input": 1000, "per_search_unit": "0.01"},
     SPEECH: {"per_character": 1000},
     TRANSCRIPTIONS: {"per_second_in": "0.01"},
 }
 KINDS = {
-    CHAT: "chat", EMBEDDINGS: "embeddings", IMAGES: "images", RERANK: "rerank", SPEECH: "speech",
+    CHAT: "chat",
+    EMBEDDINGS: "embeddings",
+    IMAGES: "images",
+    MODERATIONS: "moderation",
+    RERANK: "rerank",
+    SPEECH: "speech",
     TRANSCRIPTIONS: "transcription",
-}  # fmt: skip
+}
 #: The least body of each endpoint.
 BODIES: dict[str, dict[str, Any]] = {
     CHAT: {"messages": [{"role": "user", "content": "Hi"}]},
     EMBEDDINGS: {"input": ["a grey heron"]},
     IMAGES: {"prompt": "a grey heron"},
+    MODERATIONS: {"input": "a grey heron"},
     RERANK: {"query": "a grey heron", "documents": ["a heron", {"text": "a gull"}]},
     SPEECH: {"input": "Three herons.", "voice": "alloy", "response_format": "wav"},
 }

@@ -21,7 +21,8 @@ from gateway.ledger import Ledger
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageRequest
-from gateway.schemas.rerank import RerankRequest
+from gateway.schemas.scoring.moderation import ModerationRequest
+from gateway.schemas.scoring.rerank import RerankRequest
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest
 from gateway.testing import FakeUpstream
@@ -35,6 +36,7 @@ from tests.reports.endpoints import (
     EMBEDDINGS,
     IMAGES,
     KINDS,
+    MODERATIONS,
     RERANK,
     SPEECH,
     TRANSCRIPTIONS,
@@ -47,6 +49,7 @@ REQUIRED = {
     CHAT: {"model", "messages"},
     EMBEDDINGS: {"model", "input"},
     IMAGES: {"model", "prompt"},
+    MODERATIONS: {"model", "input"},
     RERANK: {"model", "query", "documents"},
     SPEECH: {"model", "input", "voice"},
     TRANSCRIPTIONS: {"model", "file"},
@@ -57,6 +60,7 @@ FIELDS = {
         (CHAT, ChatRequest),
         (EMBEDDINGS, EmbeddingRequest),
         (IMAGES, ImageRequest),
+        (MODERATIONS, ModerationRequest),
         (RERANK, RerankRequest),
         (SPEECH, SpeechRequest),
         (TRANSCRIPTIONS, TranscriptionRequest),

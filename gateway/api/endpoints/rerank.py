@@ -23,7 +23,7 @@ from gateway.inference.services import Services
 from gateway.plugins.provider import Rerank
 from gateway.routing.request_adaptation import Adapted
 from gateway.schemas.duplicate_keys import Examined
-from gateway.schemas.rerank import RerankAnswer, RerankRequest, decode_rerank_request
+from gateway.schemas.scoring.rerank import RerankAnswer, RerankRequest, decode_rerank_request
 
 ID_PREFIX = "rerank-"
 #: A search unit as Cohere defines it: a query with up to 100 pieces, which have up to 500 tokens with the query.

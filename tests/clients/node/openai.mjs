@@ -71,6 +71,10 @@ const scenes = {
     const { data, usage } = await client.embeddings.create({ model: "vectors", input: ["one two", "three"] });
     return { vectors: data.map(({ embedding }) => [...embedding]), usage };
   },
+  async moderations() {
+    const { id, model, results } = await client.moderations.create({ input: ["a heron", "kill"] });
+    return { id, model, flagged: results.map(({ flagged, categories }) => [flagged, categories["violence/graphic"]]) };
+  },
   async images() {
     const { data } = await client.images.generate({ model: "pictures", prompt: "a heron", n: 2 });
     return data.map(({ b64_json }) => b64_json);
