@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -39,10 +40,8 @@ def test_each_text_has_a_result(client: OpenAI) -> None:
 
 def test_parts_have_one_result(client: OpenAI, scripted: ScriptedUpstream) -> None:
     image = "https://images.example/heron.png"
-    answer = client.moderations.create(
-        model="judge",
-        input=[{"type": "text", "text": "a heron"}, {"type": "image_url", "image_url": {"url": image}}],
-    )
+    parts: Any = [{"type": "text", "text": "a heron"}, {"type": "image_url", "image_url": {"url": image}}]
+    answer = client.moderations.create(model="judge", input=parts)
     assert [result.flagged for result in answer.results] == [False]
     assert scripted.seen[0].json["input"][1]["image_url"] == {"url": image}
 

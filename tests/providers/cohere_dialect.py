@@ -65,8 +65,8 @@ def cohere(seen: Seen) -> Reply:
         )
     if seen.path == "/v2/rerank":
         asked = seen.json
-        words = set(asked["query"].split())
-        scores = [len(words & set(text.split())) / len(words) for text in asked["documents"]]
+        query = set(asked["query"].split())
+        scores = [len(query & set(text.split())) / len(query) for text in asked["documents"]]
         order = sorted(range(len(scores)), key=lambda at: -scores[at])[: asked.get("top_n")]
         meta = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1.0}}
         results = [{"index": at, "relevance_score": scores[at]} for at in order]

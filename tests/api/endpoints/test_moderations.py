@@ -73,7 +73,7 @@ async def moderate(client: Client, given: Any = "a heron", **fields: Any) -> tup
         return response, await response.json()
 
 
-def result(*, flagged: bool = False, **fields: Any) -> dict[str, Any]:
+def result(*, flagged: Any = False, **fields: Any) -> dict[str, Any]:
     return {
         "flagged": flagged,
         "categories": dict.fromkeys(CATEGORIES, flagged),
