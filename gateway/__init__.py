@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gateway.plugins.model_list import openrouter_price as openrouter_price
     from gateway.plugins.provider import Chat as Chat
     from gateway.plugins.provider import Embeddings as Embeddings
+    from gateway.plugins.provider import ImageEdit as ImageEdit
     from gateway.plugins.provider import Images as Images
     from gateway.plugins.provider import Moderation as Moderation
     from gateway.plugins.provider import Provider as Provider
@@ -94,7 +95,9 @@ if TYPE_CHECKING:
     from gateway.schemas.embeddings import EmbeddingRequest as EmbeddingRequest
     from gateway.schemas.images import GeneratedImage as GeneratedImage
     from gateway.schemas.images import ImageAnswer as ImageAnswer
+    from gateway.schemas.images import ImageEditRequest as ImageEditRequest
     from gateway.schemas.images import ImageEvent as ImageEvent
+    from gateway.schemas.images import ImageFile as ImageFile
     from gateway.schemas.images import ImageRequest as ImageRequest
     from gateway.schemas.images import ImageUsage as ImageUsage
     from gateway.schemas.native_request import AcceptedFields as AcceptedFields
@@ -141,6 +144,7 @@ _HOME = {
         "plugins.provider": (
             "Chat",
             "Embeddings",
+            "ImageEdit",
             "Images",
             "Moderation",
             "Provider",
@@ -195,7 +199,15 @@ _HOME = {
             "ToolCallDelta",
         ),
         "schemas.embeddings": ("EmbeddingAnswer", "EmbeddingRequest"),
-        "schemas.images": ("GeneratedImage", "ImageAnswer", "ImageEvent", "ImageRequest", "ImageUsage"),
+        "schemas.images": (
+            "GeneratedImage",
+            "ImageAnswer",
+            "ImageEditRequest",
+            "ImageEvent",
+            "ImageFile",
+            "ImageRequest",
+            "ImageUsage",
+        ),
         "schemas.scoring.moderation": ("ModerationAnswer", "ModerationRequest", "ModerationResult"),
         "schemas.native_request": ("AcceptedFields", "NativeChunk", "NativeCompletion", "NativeRequest"),
         "schemas.scoring.rerank": ("RankedDocument", "RerankAnswer", "RerankRequest"),

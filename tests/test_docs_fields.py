@@ -15,7 +15,7 @@ from gateway.schemas import chat_messages
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.gemini_request import GeminiRequest
-from gateway.schemas.images import ImageRequest
+from gateway.schemas.images import ImageEditRequest, ImageRequest
 from gateway.schemas.messages_request import MessagesRequest
 from gateway.schemas.request_fields import RequestFields
 from gateway.schemas.responses.request import ResponsesRequest
@@ -31,6 +31,7 @@ ENDPOINTS: dict[str, type[RequestFields]] = {
     "Anthropic messages": MessagesRequest,
     "Gemini": GeminiRequest,
     "Embeddings": EmbeddingRequest,
+    "Image edits": ImageEditRequest,
     "Moderation": ModerationRequest,
     "Rerank": RerankRequest,
     "Images": ImageRequest,

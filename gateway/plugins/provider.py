@@ -28,7 +28,7 @@ from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest
-from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest
+from gateway.schemas.images import ImageAnswer, ImageEditRequest, ImageEvent, ImageRequest
 from gateway.schemas.native_request import AcceptedFields
 from gateway.schemas.scoring.moderation import ModerationAnswer, ModerationRequest
 from gateway.schemas.scoring.rerank import RerankAnswer, RerankRequest
@@ -163,6 +163,24 @@ class Images(abc.ABC):
             yield event
 
 
+class ImageEdit(abc.ABC):
+    """The provider edits images, or makes variations of one; models of the endpoint `images` serve them."""
+
+    #: Optional fields of `ImageEditRequest` that this provider supports; None means all known ones.
+    image_edit_fields: ClassVar[frozenset[str] | None] = None
+    #: Whether it can answer with URLs of images; otherwise a request for URLs is refused.
+    gives_urls: bool = False
+
+    @abc.abstractmethod
+    async def edit_images(self, request: ImageEditRequest, target: Target) -> ImageAnswer:
+        """`request.count` images made of `request.image`: as the prompt says, or like it if `request.is_variation`."""
+
+    async def stream_edits(self, request: ImageEditRequest, target: Target) -> AsyncIterator[ImageEvent]:
+        """Yield previews, then each finished image; by default only the finished ones."""
+        for event in (await self.edit_images(request, target)).as_events():
+            yield event
+
+
 class Moderation(abc.ABC):
     """The provider judges texts, or images, by categories of harm."""
 
@@ -231,6 +249,7 @@ CAPABILITIES: dict[str, type] = {
     "rerank": Rerank,
     "speech": Speech,
     "transcription": Transcription,
+    "image_edit": ImageEdit,  # no endpoint of its own
 }
 
 

@@ -27,6 +27,7 @@ from gateway.schemas.chat_response import ChatCompletion
 from gateway.testing import (
     chat_cases,
     embeddings_cases,
+    image_edit_cases,
     images_cases,
     model_list_cases,
     moderation_cases,
@@ -49,6 +50,7 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "rerank": rerank_cases.CASES,
     "speech": speech_cases.CASES,
     "transcription": transcription_cases.CASES,
+    "image_edit": image_edit_cases.CASES,
     MODEL_LIST: model_list_cases.CASES,
 }
 CASE_WITHIN = 30.0  # seconds that a case may take, with the start and the end of its provider
@@ -60,6 +62,7 @@ UPSTREAM_CASES: Mapping[str, tuple[Case, ...]] = {
     "rerank": rerank_cases.UPSTREAM_CASES,
     "speech": speech_cases.UPSTREAM_CASES,
     "transcription": transcription_cases.UPSTREAM_CASES,
+    "image_edit": image_edit_cases.UPSTREAM_CASES,
     MODEL_LIST: model_list_cases.UPSTREAM_CASES,
 }
 

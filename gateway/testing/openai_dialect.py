@@ -71,17 +71,27 @@ def openai_embeddings(seen: Seen) -> Reply:
 
 def openai_images(seen: Seen) -> Reply:
     """Images of one pixel, whole or as named events; ten words of prompt and a hundred tokens an image are counted."""
-    asked = seen.json
+    return _images(seen.json, "image_generation")
+
+
+def openai_image_edits(seen: Seen) -> Reply:
+    """The same for a form with images."""
+    texts, _ = read_form(seen, file="image", more_files=("image", "mask", "markup"), most_files=18)
+    asked: dict[str, Any] = {name: int(text) if text.isdigit() else text for name, text in texts.items()}
+    return _images({**asked, "stream": texts.get("stream") == "true"}, "image_edit")
+
+
+def _images(asked: Mapping[str, Any], kind: str) -> Reply:
     count = asked.get("n") or 1
     said = {"size": "1024x1024", "quality": "low", "background": "opaque", "output_format": "png"}
     said |= {name: asked[name] for name in said if asked.get(name) not in (None, "auto")}
     if asked.get("stream"):
         previews = [
-            {"type": "image_generation.partial_image", "partial_image_index": at, "b64_json": PIXEL, "created_at": 1}
+            {"type": f"{kind}.partial_image", "partial_image_index": at, "b64_json": PIXEL, "created_at": 1}
             for at in range(asked.get("partial_images") or 0)
         ]
         finished = [
-            {"type": "image_generation.completed", "b64_json": PIXEL, "created_at": 1, "usage": _image_usage(made + 1)}
+            {"type": f"{kind}.completed", "b64_json": PIXEL, "created_at": 1, "usage": _image_usage(made + 1)}
             for made in range(count)
         ]
         frames = [
@@ -169,10 +179,10 @@ def openai_transcription(seen: Seen) -> Reply:
     return Reply.json(document)
 
 
-def read_form(seen: Seen) -> tuple[dict[str, str], int]:
-    """The text fields of a form that was sent, and the size of its file."""
+def read_form(seen: Seen, *, file: str = "file", **more: Any) -> tuple[dict[str, str], int]:
+    """The text fields of a form that was sent, and the size of its files; `more` is for `FormReader`."""
     spool = Spool(Path())
-    reader = FormReader(seen.headers["content-type"], spool, file="file")
+    reader = FormReader(seen.headers["content-type"], spool, file=file, **more)
     reader.feed(seen.body)
     return dict(reader.finish().texts), spool.size
 
@@ -205,6 +215,8 @@ ENDPOINTS: Mapping[str, Callable[[Seen], Reply]] = {
     "/chat/completions": openai_chat,
     "/embeddings": openai_embeddings,
     "/images/generations": openai_images,
+    "/images/edits": openai_image_edits,
+    "/images/variations": openai_image_edits,
     "/moderations": openai_moderation,
     "/rerank": openai_rerank,
     "/audio/speech": openai_speech,

@@ -30,6 +30,8 @@ from gateway import (
     EmbeddingRequest,
     Embeddings,
     ImageAnswer,
+    ImageEdit,
+    ImageEditRequest,
     ImageEvent,
     ImageRequest,
     Images,
@@ -54,7 +56,7 @@ from gateway import (
 
 from .chat import ChatPlan
 from .embeddings import embedding_answer
-from .images import image_answer, image_events
+from .images import edited, image_answer, image_events
 from .moderation import moderation_answer
 from .rerank import rerank_answer
 from .script import Script
@@ -66,7 +68,7 @@ from .transcription import listened, transcript_events
 T = TypeVar("T")
 
 
-class FakeProvider(Provider, Chat, Embeddings, Images, Moderation, Rerank, Speech, Transcription):
+class FakeProvider(Provider, Chat, Embeddings, ImageEdit, Images, Moderation, Rerank, Speech, Transcription):
     """Makes answers up."""
 
     name = "fake"
@@ -118,6 +120,17 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Moderation, Rerank, Speec
         """Previews as asked for, then the image, for one image after the other."""
         script = await self._script(target)
         async for event in _paced(image_events(request, script), script):
+            yield event
+
+    async def edit_images(self, request: ImageEditRequest, target: Target) -> ImageAnswer:
+        """PNGs of one colour, the same for the same prompt and images."""
+        script = await self._begin(target)
+        return image_answer(await edited(request), script)
+
+    async def stream_edits(self, request: ImageEditRequest, target: Target) -> AsyncIterator[ImageEvent]:
+        """Previews as asked for, then the image, for one image after the other."""
+        script = await self._script(target)
+        async for event in _paced(image_events(await edited(request), script), script):
             yield event
 
     async def moderate(self, request: ModerationRequest, target: Target) -> ModerationAnswer:

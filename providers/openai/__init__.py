@@ -20,6 +20,7 @@ from gateway import Provider, Upstream, hookimpl
 
 from .chat import OpenAIChat
 from .embeddings import OpenAIEmbeddings
+from .image_edits import OpenAIImageEdit
 from .images import OpenAIImages
 from .model_list import OpenAIModelList
 from .moderation import OpenAIModeration
@@ -38,6 +39,7 @@ Preset = Literal[
 class OpenAIProvider(
     OpenAIEmbeddings,
     OpenAIImages,
+    OpenAIImageEdit,
     OpenAIModeration,
     OpenAIRerank,
     OpenAISpeech,

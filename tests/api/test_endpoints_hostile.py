@@ -76,7 +76,8 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "rerank": ("/v1/rerank", {"model": "ranks", "query": "heron", "documents": ["heron"]}),
     "speech": ("/v1/audio/speech", {"model": "voice", "input": "heron", "voice": "alloy", "response_format": "pcm"}),
 }
-ENDPOINTS = [*REQUESTS, "transcription"]
+ENDPOINTS = [*REQUESTS, "edits", "transcription"]
+EDITS = "/v1/images/edits"
 
 
 def wav(seconds: float = 1.0) -> bytes:
@@ -95,10 +96,21 @@ def form(seconds: float = 1.0, *, boundary: str = "edge", model: str = "ears") -
     )  # fmt: skip
 
 
+def edit_form(*, boundary: str = "edge") -> bytes:
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="'.encode()
+    return (
+        head + b'model"\r\n\r\nimages\r\n' + head + b'prompt"\r\n\r\na heron\r\n'
+        + head + b'image"; filename="a.png"\r\n\r\n' + base64.b64decode(PNG) + bytes(600_000)
+        + f"\r\n--{boundary}--\r\n".encode()
+    )  # fmt: skip
+
+
 def request_of(endpoint: str, bearer: dict[str, str], *, seconds: float = 1.0) -> tuple[str, dict[str, str], bytes]:
     """Path, headers and body of a good request."""
     if endpoint == "transcription":
         return FORM, {**bearer, "Content-Type": "multipart/form-data; boundary=edge"}, form(seconds)
+    if endpoint == "edits":
+        return EDITS, {**bearer, "Content-Type": "multipart/form-data; boundary=edge"}, edit_form()
     path, document = REQUESTS[endpoint]
     return path, bearer, json.dumps(document).encode()
 
@@ -331,8 +343,9 @@ async def test_repeated_request_gets_the_same_answer_for_one_charge(
     headers = {**headers, "Idempotency-Key": "once"}
     first = await post(client, path, headers, body)
     charged = await after.charged()
-    if endpoint == "transcription":
-        headers["Content-Type"], body = "multipart/form-data; boundary=another", form(boundary="another")
+    if endpoint in ("edits", "transcription"):
+        encoded = edit_form if endpoint == "edits" else form
+        headers["Content-Type"], body = "multipart/form-data; boundary=another", encoded(boundary="another")
     again = await post(client, path, headers, body)
     assert (again[0], again[2]) == (200, first[2])
     assert again[1]["content-type"] == first[1]["content-type"]
@@ -389,7 +402,7 @@ LIES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("endpoint", ["embeddings", "images", "moderation", "rerank", "transcription"])
+@pytest.mark.parametrize("endpoint", ["edits", "embeddings", "images", "moderation", "rerank", "transcription"])
 async def test_invalid_upstream_answers_give_a_502_or_an_answer_and_never_a_500(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
@@ -422,7 +435,7 @@ USAGES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("endpoint", ["embeddings", "images", "rerank", "transcription"])
+@pytest.mark.parametrize("endpoint", ["edits", "embeddings", "images", "rerank", "transcription"])
 async def test_absurd_usage_costs_no_more_than_its_bounds_and_never_nothing(
     client: Client, bearer: dict[str, str], gateway: Gateway, upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
@@ -433,6 +446,7 @@ async def test_absurd_usage_costs_no_more_than_its_bounds_and_never_nothing(
     for usage in USAGES:
         answers = {
             "embeddings": {"data": [{"embedding": [1.0], "index": 0}], "usage": usage},
+            "edits": {"data": [{"b64_json": PNG}], "usage": usage},
             "images": {"data": [{"b64_json": PNG}], "usage": usage},
             "rerank": {"results": [{"index": 0, "relevance_score": 1.0}], "usage": usage},
             "transcription": {

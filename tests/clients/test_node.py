@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,13 @@ def test_ai_sdk_broken_stream_reports_an_error(play: Play, scripted: ScriptedUps
 def test_openai_moderates_without_a_model(play: Play) -> None:
     seen = play("openai", "moderations")
     assert (seen["id"][:5], seen["model"], seen["flagged"]) == ("modr-", "judge", [[False, False], [True, False]])
+
+
+def test_openai_edits_images(play: Play, scripted: ScriptedUpstream) -> None:
+    seen = play("openai", "edits")
+    assert seen["images"] == [PIXEL, PIXEL]
+    assert seen["types"] == ["image_edit.partial_image", "image_edit.completed"]
+    assert scripted.seen[0].body.count(b64decode(PIXEL)) == 3
 
 
 def test_openai_reads_base64_vectors(play: Play, scripted: ScriptedUpstream) -> None:

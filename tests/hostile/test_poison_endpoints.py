@@ -19,6 +19,7 @@ from gateway import (
     Embeddings,
     GeneratedImage,
     ImageAnswer,
+    ImageEdit,
     ImageEvent,
     Images,
     ImageUsage,
@@ -47,6 +48,7 @@ from gateway.plugins.loader import load_plugins
 from gateway.routing.circuit_breaker import Circuit
 from gateway.runtime.gateway import Gateway
 from gateway.store import Store
+from gateway.testing.image_edit_cases import PIXEL
 from gateway.testing.transcription_cases import RecordedSilence
 from tests.conftest import PEPPER
 from tests.polling import until
@@ -59,14 +61,14 @@ FORMATS = ("json", "verbose_json", "srt", "vtt", "diarized_json", "text")
 VAST = 10**30
 PNG = "iVBORw0KGgo" + "A" * 89
 PRICE = {
-    "input": 1000, "output": 1, "audio_input": 1000, "audio_output": 1000, "image_output": 1,
+    "input": 1000, "output": 1, "audio_input": 1000, "audio_output": 1000, "image_input": 1, "image_output": 1,
     "per_second_in": "0.01", "per_second_out": "0.01", "per_image": {"*": {"*": "0.01"}}, "per_character": 1000,
     "per_request": "0.001",
     "per_search_unit": "0.01",
 }  # fmt: skip
 
 
-class Anything(Provider, Embeddings, Images, Moderation, Rerank, Speech, Transcription):
+class Anything(Provider, Embeddings, ImageEdit, Images, Moderation, Rerank, Speech, Transcription):
     """Gives back `what`, whatever it was asked."""
 
     name = "anything"
@@ -79,6 +81,13 @@ class Anything(Provider, Embeddings, Images, Moderation, Rerank, Speech, Transcr
 
     async def generate_images(self, request: Any, target: Any) -> Any:
         return self.what[0]
+
+    async def edit_images(self, request: Any, target: Any) -> Any:
+        return self.what[0]
+
+    async def stream_edits(self, request: Any, target: Any) -> AsyncIterator[Any]:
+        for item in self.what:
+            yield item
 
     async def moderate(self, request: Any, target: Any) -> Any:
         return self.what[0]
@@ -227,14 +236,18 @@ EVENTS = [
 ]
 
 
-def form(**fields: str) -> aiohttp.FormData:
+def form(path: str, **fields: str) -> aiohttp.FormData:
     data = aiohttp.FormData()
     for name, value in {"model": "m", **fields}.items():
         data.add_field(name, value)
-    data.add_field("file", io.BytesIO(RecordedSilence(0.5).data), filename="a.wav")
+    if "images" in path:
+        data.add_field("image", io.BytesIO(PIXEL), filename="a.png")
+    else:
+        data.add_field("file", io.BytesIO(RecordedSilence(0.5).data), filename="a.wav")
     return data
 
 
+FORMS = ("/v1/audio/transcriptions", "/v1/images/edits")
 CASES: dict[str, tuple[str, Any, list[Any]]] = {
     "vectors": ("/v1/embeddings", {"model": "m", "input": "hi"}, VECTORS),
     "base64": ("/v1/embeddings", {"model": "m", "input": "hi", "encoding_format": "base64"}, VECTORS),
@@ -243,6 +256,8 @@ CASES: dict[str, tuple[str, Any, list[Any]]] = {
     "images": ("/v1/images/generations", {"model": "m", "prompt": "hi"}, IMAGES),
     "addresses": ("/v1/images/generations", {"model": "m", "prompt": "hi", "response_format": "url"}, IMAGES),
     "image events": ("/v1/images/generations", {"model": "m", "prompt": "hi", "stream": True}, IMAGE_EVENTS),
+    "edits": ("/v1/images/edits", {"prompt": "hi"}, IMAGES),
+    "edit events": ("/v1/images/edits", {"prompt": "hi", "stream": "true"}, IMAGE_EVENTS),
     "sound": ("/v1/audio/speech", {"model": "m", "input": "hi", "voice": "v", "response_format": "pcm"}, SOUNDS),
     "sound events": ("/v1/audio/speech", {"model": "m", "input": "hi", "voice": "v", "stream_format": "sse"}, SOUNDS),
     **{name: ("/v1/audio/transcriptions", {"response_format": name}, TRANSCRIPTS) for name in FORMATS},
@@ -268,7 +283,7 @@ async def test_any_provider_result_is_an_answer_or_a_502_settled_once(
     statuses: dict[int, int] = {}
     for answer in answers:
         monkeypatch.setattr(Anything, "what", answer if "events" in case or case == "sound" else [answer])
-        sent: dict[str, Any] = {"data": form(**fields)} if "transcriptions" in path else {"json": fields}
+        sent: dict[str, Any] = {"data": form(path, **fields)} if path in FORMS else {"json": fields}
         headers = {name: value for name, value in client.headers.items() if name != "Content-Type"}
         async with client.request("POST", path, headers=headers, **sent) as response:
             try:
@@ -306,7 +321,7 @@ async def test_transcript_without_its_final_event_costs_nothing(
     monkeypatch.setattr(Anything, "what", [TranscriptEvent(done=Transcript("I heard")), "and then nonsense"])
     headers = {name: value for name, value in client.headers.items() if name != "Content-Type"}
     async with client.request(
-        "POST", "/v1/audio/transcriptions", headers=headers, data=form(stream="true")
+        "POST", "/v1/audio/transcriptions", headers=headers, data=form("/v1/audio/transcriptions", stream="true")
     ) as response:
         assert response.status == 502
     assert (await until(lambda: free(accounts))).balance == BALANCE

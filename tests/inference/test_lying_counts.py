@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,24 @@ async def test_images_are_charged_at_most_the_output_that_was_held(
     meta = await charged(ledger, response)
     assert meta["usage"]["out_image"] == 500  # the most that an image of low quality is held for
     assert meta["usage"]["in_text"] <= MARGIN + 200
+    assert meta["estimated"]
+
+
+@pytest.mark.holds("prices.md#counts-of-upstreams-3", "prices.md#counts-of-upstreams-4")
+async def test_edits_are_charged_at_most_what_their_images_and_the_hold_permit(
+    client: Client, upstream: FakeUpstream, ledger: Ledger
+) -> None:
+    usage = {"input_tokens": 900_000, "output_tokens": 900_000, "total_tokens": 1_800_000}
+    upstream.enqueue(Reply.json({"created": 1, "data": [{"b64_json": PIXEL}], "usage": usage}))
+    headers = {**client.headers, "Content-Type": "multipart/form-data; boundary=edge"}
+    fields = ("model", "m1"), ("prompt", "a heron"), ("size", "1024x1024"), ("quality", "low")
+    data = encode(*fields, file=b64decode(PIXEL) + bytes(500_000), name="image")
+    async with client.request("POST", "/v1/images/edits", headers=headers, data=data) as response:
+        assert response.status == 200
+        await response.read()
+    meta = await charged(ledger, response)
+    assert meta["usage"]["out_image"] == 500
+    assert meta["usage"]["in_text"] + meta["usage"].get("in_image", 0) <= MARGIN + 4 * 1100 + 100
     assert meta["estimated"]
 
 

@@ -1,5 +1,5 @@
 // Scenes with OpenAI's own client for Node: `node openai.mjs SCENE` prints what the application saw, as JSON.
-import OpenAI from "openai";
+import OpenAI, { toFile } from "openai";
 
 const client = new OpenAI({ baseURL: process.env.OPENAI_BASE_URL, apiKey: process.env.OPENAI_API_KEY, maxRetries: 0 });
 const messages = [{ role: "user", content: "Hello" }];
@@ -78,6 +78,17 @@ const scenes = {
   async images() {
     const { data } = await client.images.generate({ model: "pictures", prompt: "a heron", n: 2 });
     return data.map(({ b64_json }) => b64_json);
+  },
+  async edits() {
+    const bytes = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNoaGgAAAMEAYFL09IQAAAAAElFTkSuQmCC", "base64");
+    const image = () => toFile(bytes, "a.png", { type: "image/png" });
+    const asked = { model: "pictures", prompt: "a hat", image: [await image(), await image()], mask: await image() };
+    const { data } = await client.images.edit({ ...asked, n: 2 });
+    const types = [];
+    for await (const event of await client.images.edit({ ...asked, stream: true, partial_images: 1 })) {
+      types.push(event.type);
+    }
+    return { images: data.map(({ b64_json }) => b64_json), types };
   },
   async image_stream() {
     const stream = await client.images.generate({ model: "pictures", prompt: "a heron", stream: true, partial_images: 2 });
