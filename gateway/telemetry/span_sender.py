@@ -25,7 +25,7 @@ from gateway.version import __version__
 
 SEND_WITHIN = 10.0  # seconds, with all attempts
 SCOPE = InstrumentationScope("model-gateway", __version__)
-#: The operation by the endpoint's name; the conventions have a name for the first five alone.
+#: The operation by the endpoint's name; the conventions have no name for images, speech and transcriptions.
 OPERATIONS = {
     "chat": "chat",
     "responses": "chat",
@@ -33,8 +33,6 @@ OPERATIONS = {
     "gemini": "generate_content",
     "embeddings": "embeddings",
     "images": "image_generation",
-    "moderation": "moderation",
-    "rerank": "rerank",
     "speech": "speech",
     "transcription": "transcription",
 }

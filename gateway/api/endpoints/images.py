@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 from msgspec import structs
 
@@ -41,7 +41,7 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
     """Image generation."""
 
     name = "images"
-    capability = Images
+    capability: ClassVar[type] = Images
     answers = ImageAnswer
     prompt_param = "prompt"
     filter_code = "content_policy_violation"
