@@ -18,7 +18,8 @@ from gateway.uploads.form import Form
 AZURE, DEPLOYMENTS = "/openai/", "/openai/deployments/"
 #: What follows a deployment in Azure's paths.
 OPERATIONS = (
-    "/chat/completions", "/embeddings", "/images/generations", "/images/edits", "/audio/speech", "/audio/transcriptions",
+    "/chat/completions", "/embeddings", "/images/generations", "/images/edits", "/audio/speech",
+    "/audio/transcriptions",
 )  # fmt: skip
 
 _table = msgspec.json.Decoder(dict[str, Raw])
