@@ -54,7 +54,6 @@ _ORDERED = (
     ("max_json_body", "max_account_bodies"),
     ("max_account_bodies", "max_bodies"),
     ("max_audio_body", "max_account_spool"),
-    ("max_image_body", "max_account_spool"),
     ("max_account_spool", "max_spool"),
 )
 
