@@ -39,8 +39,11 @@ if TYPE_CHECKING:
     from gateway.plugins.model_list import openrouter_price as openrouter_price
     from gateway.plugins.provider import Chat as Chat
     from gateway.plugins.provider import Embeddings as Embeddings
+    from gateway.plugins.provider import ImageEdit as ImageEdit
     from gateway.plugins.provider import Images as Images
+    from gateway.plugins.provider import Moderation as Moderation
     from gateway.plugins.provider import Provider as Provider
+    from gateway.plugins.provider import Rerank as Rerank
     from gateway.plugins.provider import Speech as Speech
     from gateway.plugins.provider import Target as Target
     from gateway.plugins.provider import Transcription as Transcription
@@ -92,13 +95,21 @@ if TYPE_CHECKING:
     from gateway.schemas.embeddings import EmbeddingRequest as EmbeddingRequest
     from gateway.schemas.images import GeneratedImage as GeneratedImage
     from gateway.schemas.images import ImageAnswer as ImageAnswer
+    from gateway.schemas.images import ImageEditRequest as ImageEditRequest
     from gateway.schemas.images import ImageEvent as ImageEvent
+    from gateway.schemas.images import ImageFile as ImageFile
     from gateway.schemas.images import ImageRequest as ImageRequest
     from gateway.schemas.images import ImageUsage as ImageUsage
     from gateway.schemas.native_request import AcceptedFields as AcceptedFields
     from gateway.schemas.native_request import NativeChunk as NativeChunk
     from gateway.schemas.native_request import NativeCompletion as NativeCompletion
     from gateway.schemas.native_request import NativeRequest as NativeRequest
+    from gateway.schemas.scoring.moderation import ModerationAnswer as ModerationAnswer
+    from gateway.schemas.scoring.moderation import ModerationRequest as ModerationRequest
+    from gateway.schemas.scoring.moderation import ModerationResult as ModerationResult
+    from gateway.schemas.scoring.rerank import RankedDocument as RankedDocument
+    from gateway.schemas.scoring.rerank import RerankAnswer as RerankAnswer
+    from gateway.schemas.scoring.rerank import RerankRequest as RerankRequest
     from gateway.schemas.speech import SpeechChunk as SpeechChunk
     from gateway.schemas.speech import SpeechRequest as SpeechRequest
     from gateway.schemas.speech import SpeechUsage as SpeechUsage
@@ -130,7 +141,18 @@ _HOME = {
         "plugins.chunk_accumulator": ("fold_chat",),
         "plugins.hookspecs": ("hookimpl",),
         "plugins.model_list": ("ListLimits", "ListedModel", "ModelList", "openrouter_price"),
-        "plugins.provider": ("Chat", "Embeddings", "Images", "Provider", "Speech", "Target", "Transcription"),
+        "plugins.provider": (
+            "Chat",
+            "Embeddings",
+            "ImageEdit",
+            "Images",
+            "Moderation",
+            "Provider",
+            "Rerank",
+            "Speech",
+            "Target",
+            "Transcription",
+        ),
         "plugins.text_fast_path": ("LanedStream", "TextLane"),
         "plugins.upstream_errors": ("error_body", "error_of_document", "raise_for_status"),
         "schemas.chat_messages": (
@@ -177,8 +199,18 @@ _HOME = {
             "ToolCallDelta",
         ),
         "schemas.embeddings": ("EmbeddingAnswer", "EmbeddingRequest"),
-        "schemas.images": ("GeneratedImage", "ImageAnswer", "ImageEvent", "ImageRequest", "ImageUsage"),
+        "schemas.images": (
+            "GeneratedImage",
+            "ImageAnswer",
+            "ImageEditRequest",
+            "ImageEvent",
+            "ImageFile",
+            "ImageRequest",
+            "ImageUsage",
+        ),
+        "schemas.scoring.moderation": ("ModerationAnswer", "ModerationRequest", "ModerationResult"),
         "schemas.native_request": ("AcceptedFields", "NativeChunk", "NativeCompletion", "NativeRequest"),
+        "schemas.scoring.rerank": ("RankedDocument", "RerankAnswer", "RerankRequest"),
         "schemas.speech": ("SpeechChunk", "SpeechRequest", "SpeechUsage"),
         "schemas.transcription": (
             "AudioFile",

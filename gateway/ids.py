@@ -17,7 +17,7 @@ _BASE62 = bytes.maketrans(b"+/", b"7x")
 REQUEST = 20  # random characters of a request id, the last ones
 TIME, SHOWN_TIME = 12, 9  # characters of the time, in hex in a request id, and to the base of 36 in a completion id
 PREFIX = len("req_") + TIME  # characters of a request id before those that are random
-_COMPLETION = re.compile(rf"[a-z]{{3,8}}[-_]([0-9a-z]{{{SHOWN_TIME}}})([0-9a-f]{{{REQUEST}}})", re.ASCII)
+_COMPLETION = re.compile(rf"[a-z]{{1,16}}[_-]([0-9a-z]{{{SHOWN_TIME}}})([0-9a-f]{{{REQUEST}}})", re.ASCII)
 KEY_RANDOM, KEY_TIME, KEY_LENGTH = 45, 45, 18  # bits of the two parts of a key's id, and its characters after `key_`
 PAGE = 3072  # bytes per draw: a system call for every id took 4 % of the governed path
 

@@ -13,8 +13,10 @@ from gateway.plugins.provider import CAPABILITIES, Provider, Transcription, capa
 from gateway.routing.request_adaptation import HONOURED, NAMED_HINTS
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
-from gateway.schemas.images import ImageRequest
+from gateway.schemas.images import ImageEditRequest, ImageRequest
 from gateway.schemas.request_fields import FIELD_CLASSES
+from gateway.schemas.scoring.moderation import ModerationRequest
+from gateway.schemas.scoring.rerank import RerankRequest
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest
 
@@ -24,8 +26,11 @@ REQUESTS: Mapping[str, Any] = {
     "chat": ChatRequest,
     "embeddings": EmbeddingRequest,
     "images": ImageRequest,
+    "moderation": ModerationRequest,
+    "rerank": RerankRequest,
     "speech": SpeechRequest,
     "transcription": TranscriptionRequest,
+    "image_edit": ImageEditRequest,
 }
 MEDIA = ("image_url", "input_audio", "file")  # parts of a chat message that are more than text
 REFUSAL = {"semantic": "400", "sampling": "dropped, named", "hint": "dropped"}

@@ -8,8 +8,8 @@ tests are imported.
 
 A test with more cases than the environment variable TESTS_CASES says has only some of them. tox sets it to 5 on Python
 3.12 and 3.13, because no line of the gateway depends on the version of Python. TESTS_EVERY leaves out whole tests: with
-2, half of them, chosen by their names; TESTS_TURN says which ones. tox gives one half to 3.12 and the other one to 3.13,
-because 3.11 has all tests.
+2, half of them, chosen by their names; TESTS_TURN says which ones. tox gives one half to 3.12 and the other one to
+3.13, because 3.11 has all tests.
 
 `pytest -m slow`, as in `tox -e slow`, has the rest: the slow tests, the other cases, and once more those tests that try
 less in a quick run.

@@ -36,6 +36,9 @@ BOUNDED_OTHERWISE = {
     "testing/chat_cases.py": "a number in the case",
     "testing/transcription_cases.py": "a number in the case",
     "testing/embeddings_cases.py": "a number in the case",
+    "testing/image_edit_cases.py": "a number in the case",
+    "testing/moderation_cases.py": "a number in the case",
+    "testing/rerank_cases.py": "a number in the case",
 }
 
 

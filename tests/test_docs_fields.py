@@ -16,10 +16,12 @@ from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.completions.request import CompletionsRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.gemini_request import GeminiRequest
-from gateway.schemas.images import ImageRequest
+from gateway.schemas.images import ImageEditRequest, ImageRequest
 from gateway.schemas.messages_request import MessagesRequest
 from gateway.schemas.request_fields import RequestFields
 from gateway.schemas.responses.request import ResponsesRequest
+from gateway.schemas.scoring.moderation import ModerationRequest
+from gateway.schemas.scoring.rerank import RerankRequest
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest, TranslationRequest
 
@@ -31,6 +33,9 @@ ENDPOINTS: dict[str, type[RequestFields]] = {
     "Anthropic messages": MessagesRequest,
     "Gemini": GeminiRequest,
     "Embeddings": EmbeddingRequest,
+    "Image edits": ImageEditRequest,
+    "Moderation": ModerationRequest,
+    "Rerank": RerankRequest,
     "Images": ImageRequest,
     "Speech": SpeechRequest,
     "Transcription": TranscriptionRequest,

@@ -1,14 +1,15 @@
-"""Reads a form with an audio file.
+"""Reads a form with files: audio, or images.
 
-The form is parsed as it arrives, and its file goes into a spool. The call is admitted after the whole form was read and
-found valid. The provider then reads the file from the spool, again at every attempt. So an incomplete or invalid form
+The form is parsed as it arrives, and its files go into a spool. The call is admitted after the whole form was read and
+found valid. The provider then reads the files from the spool, again at every attempt. So an incomplete or invalid form
 holds no money and calls no upstream, and a file is never in memory as a whole. Sharp edge: the first error of a large
 body is sent at once; that of a small body is sent after the key was confirmed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection
+from collections.abc import Awaitable
+from typing import Any
 
 from gateway.api.handler import KeyedHandler
 from gateway.api.json_body import SMALL_LENGTHS, confirm_before_body
@@ -18,9 +19,10 @@ from gateway.inference.idempotency import request_digest
 from gateway.uploads.body_budgets import BodyBudgets
 from gateway.uploads.budget import Share
 from gateway.uploads.form import Form, FormReader
+from gateway.uploads.form_kind import FormKind
 from gateway.uploads.inflate import FREE, BodyInflater
 from gateway.uploads.spool import Spool
-from gateway.uploads.upload import Upload, UploadedForm
+from gateway.uploads.upload import UploadedForm
 
 
 class MultipartBody:
@@ -29,16 +31,16 @@ class MultipartBody:
     _share: Share  # of the memory budget
     _spool: Spool
 
-    def __init__(self, budgets: BodyBudgets, *, max_bytes: int, large_fields: Collection[str], model: str = "") -> None:
+    def __init__(self, budgets: BodyBudgets, *, kind: FormKind, max_bytes: int, model: str = "") -> None:
         self._budgets = budgets
         self._model = model  # in the path; it replaces the form's own
         self._max_bytes = max_bytes
-        self._large_fields = large_fields  # names of text fields that may be long
+        self._kind = kind
         self._parts: list[bytes] = []
         self._content_type = ""
         self._coding = "identity"
         self._form: Form | None = None  # set when the form is complete
-        self._upload: Upload | None = None  # the audio file, if there is one
+        self._upload: Any = None  # what the kind makes of the files
         self._reader: FormReader | None = None  # set when the key was confirmed, or the whole body was read
         self._form_error: GatewayError | None = None  # the error of the form
         self._inflater: BodyInflater | None = None
@@ -115,8 +117,15 @@ class MultipartBody:
             self._reader.close()
 
     def _open(self) -> FormReader:
+        kind = self._kind
         self._reader = FormReader(
-            self._content_type, self._spool, file="file", large_fields=self._large_fields, memory=self._share
+            self._content_type,
+            self._spool,
+            file=kind.file,
+            more_files=kind.more_files,
+            most_files=kind.most_files,
+            large_fields=kind.large_fields,
+            memory=self._share,
         )
         if self._coding == "gzip":
             self._inflater = BodyInflater(self._max_bytes, BadRequest)
@@ -155,4 +164,4 @@ class MultipartBody:
         self._form = reader.finish()
         self._reader = self._handler = None
         await self._spool.drain()
-        self._upload = await Upload.of(self._form, self._spool)
+        self._upload = await self._kind.uploaded(self._form, self._spool)

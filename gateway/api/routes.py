@@ -15,9 +15,12 @@ from gateway.api.endpoints.chat import ChatEndpoint
 from gateway.api.endpoints.completions import CompletionsEndpoint
 from gateway.api.endpoints.embeddings import EmbeddingsEndpoint
 from gateway.api.endpoints.gemini import GeminiEmbeddingsEndpoint, GeminiEndpoint, GeminiTokensEndpoint
+from gateway.api.endpoints.image_edits import ImageEditsEndpoint
 from gateway.api.endpoints.images import ImagesEndpoint
 from gateway.api.endpoints.messages import CountTokensEndpoint, MessagesEndpoint
 from gateway.api.endpoints.models import ModelHandler, ModelsHandler
+from gateway.api.endpoints.moderations import ModerationsEndpoint
+from gateway.api.endpoints.rerank import RerankEndpoint
 from gateway.api.endpoints.responses import (
     ResponsesEndpoint,
     ResponsesErrors,
@@ -25,7 +28,7 @@ from gateway.api.endpoints.responses import (
     StoredResponseHandler,
 )
 from gateway.api.endpoints.speech import SpeechEndpoint
-from gateway.api.endpoints.transcriptions import LARGE_FIELDS, TranscriptionsEndpoint, TranslationsEndpoint
+from gateway.api.endpoints.transcriptions import TranscriptionsEndpoint, TranslationsEndpoint
 from gateway.api.endpoints.usage import UsageHandler
 from gateway.api.handler import BaseHandler, GreetingHandler, UnknownKeyedPathHandler, UnknownPathHandler
 from gateway.api.inference_handler import InferenceHandler
@@ -41,6 +44,7 @@ from gateway.http_server.websocket import is_handshake
 from gateway.inference.endpoint import Endpoint
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.services import Services
+from gateway.uploads.form_kind import AUDIO_FORM, IMAGE_FORM, FormKind
 
 
 class HandlerRoute(Struct, frozen=True):
@@ -48,7 +52,8 @@ class HandlerRoute(Struct, frozen=True):
 
     handler: type[BaseHandler]
     endpoint: Endpoint[Any] | None = None
-    form: bool = False  # the body is a multipart form with a file
+    form: bool = False  # the body is a multipart form with files
+    form_kind: FormKind = AUDIO_FORM
     errors: ErrorForm | None = None  # None: OpenAI's
     methods: Mapping[str, HandlerRoute] = {}  # by what follows the last colon of the path
     has_socket: bool = False  # a GET may ask for a WebSocket
@@ -60,6 +65,7 @@ class HandlerRoute(Struct, frozen=True):
 
 
 _RESPONSES, _RESPONSES_ERRORS = ResponsesEndpoint(), ResponsesErrors()
+_RERANK = RerankEndpoint()
 
 #: Whole paths. A trailing slash makes no difference.
 PATHS: Mapping[str, HandlerRoute] = {
@@ -72,9 +78,16 @@ PATHS: Mapping[str, HandlerRoute] = {
     "/v1/completions": HandlerRoute(InferenceHandler, CompletionsEndpoint()),
     "/v1/embeddings": HandlerRoute(InferenceHandler, EmbeddingsEndpoint()),
     "/v1/images/generations": HandlerRoute(InferenceHandler, ImagesEndpoint()),
+    "/v1/images/edits": HandlerRoute(InferenceHandler, ImageEditsEndpoint(), form=True, form_kind=IMAGE_FORM),
+    "/v1/images/variations": HandlerRoute(
+        InferenceHandler, ImageEditsEndpoint(varies=True), form=True, form_kind=IMAGE_FORM
+    ),
     "/v1/audio/speech": HandlerRoute(InferenceHandler, SpeechEndpoint()),
     "/v1/audio/transcriptions": HandlerRoute(InferenceHandler, TranscriptionsEndpoint(), form=True),
     "/v1/audio/translations": HandlerRoute(InferenceHandler, TranslationsEndpoint(), form=True),
+    "/v1/moderations": HandlerRoute(InferenceHandler, ModerationsEndpoint()),
+    "/v1/rerank": HandlerRoute(InferenceHandler, _RERANK),
+    "/v2/rerank": HandlerRoute(InferenceHandler, _RERANK),  # Cohere's clients
     "/v1/models": HandlerRoute(ModelsHandler),
     "/v1/balance": HandlerRoute(BalanceHandler),
     "/v1/usage": HandlerRoute(UsageHandler),
@@ -191,9 +204,8 @@ class Application(HTTPServerConnectionDelegate):
     def _body(self, route: HandlerRoute, model: str) -> JsonBody | MultipartBody:
         limits = self.services.settings.server.limits
         if route.form:
-            return MultipartBody(
-                self.services.bodies, max_bytes=limits.max_audio_body, large_fields=LARGE_FIELDS, model=model
-            )
+            kind = route.form_kind
+            return MultipartBody(self.services.bodies, kind=kind, max_bytes=getattr(limits, kind.limit), model=model)
         return JsonBody(limits.max_json_body, self.services.bodies, model)
 
     def on_close(self, server_conn: object) -> None:

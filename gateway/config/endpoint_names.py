@@ -13,6 +13,8 @@ _EMBEDDINGS = re.compile(
 )
 _RERANKER = re.compile(r"rerank", re.IGNORECASE)
 _OTHERS: Final[tuple[tuple[Endpoint, re.Pattern[str]], ...]] = (
+    ("moderation", re.compile(r"moderation", re.IGNORECASE)),
+    ("rerank", _RERANKER),
     ("transcription", re.compile(r"whisper|transcribe", re.IGNORECASE)),
     ("speech", re.compile(r"(?:^|[/_-])tts(?![a-z])", re.IGNORECASE)),
     ("images", re.compile(r"dall-e|(?:^|[/_-])(?:gpt-image|imagen|flux|stable-diffusion)(?![a-z])", re.IGNORECASE)),

@@ -255,6 +255,22 @@ created = 2026-11-21
 endpoints = ["images"]
 price = { per_image = { "*" = { low = 0.01, medium = 0.04, high = 0.16, "*" = 0.16 } }, currency = "USD" }
 
+[models.fake-moderation]
+provider = "fake"
+aliases = ["omni-moderation-latest"]
+groups = ["default", "partner"]
+owned_by = "model-gateway"
+created = 2026-11-21
+endpoints = ["moderation"]
+
+[models.fake-rerank]
+provider = "fake"
+groups = ["default", "partner"]
+owned_by = "model-gateway"
+created = 2026-11-21
+endpoints = ["rerank"]
+price = { per_search_unit = 0.002, currency = "USD" }
+
 [models.fake-speech]
 provider = "fake"
 groups = ["default", "partner"]

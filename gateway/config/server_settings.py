@@ -25,6 +25,7 @@ class ServerLimitSettings(Struct, frozen=True, kw_only=True):
     max_header_bytes: Bytes = 65_536
     max_json_body: Bytes = 32 * 2**20
     max_audio_body: Bytes = 100 * 2**20
+    max_image_body: Bytes = 200 * 2**20
     max_bodies: Bytes = 256 * 2**20
     max_account_bodies: Bytes = 64 * 2**20
     max_spool: Bytes = 4 * 2**30

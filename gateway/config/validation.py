@@ -39,10 +39,13 @@ UNITS: Mapping[str, frozenset[str]] = {
     "chat": frozenset({"input", "output", "audio_output"}),
     "embeddings": frozenset({"input"}),
     "images": frozenset({"per_image", "image_output", "output"}),
+    "moderation": frozenset(),
+    "rerank": frozenset({"input", "per_search_unit"}),
     "speech": frozenset({"per_character", "per_second_out", "audio_output", "output"}),
     "transcription": frozenset({"per_second_in", "audio_input", "input", "output"}),
 }
 ANY_CALL = frozenset({"per_request", "minimum"})
+UNBILLED = frozenset({"moderation"})  # endpoints that cost nothing unless a price charges for each call
 
 Known = Mapping[str, Collection[str]]
 
@@ -255,7 +258,7 @@ def _is_known(kind: str, name: str, reader: TomlReader, key: Key, *, known: Coll
 def _check_prices(model: ModelSettings, reader: TomlReader, key: Key, *, today: str) -> None:
     place: Key = (*key, "price")
     if not model.price:
-        if not model.free:
+        if not model.free and not _is_unbilled(model):
             reader.problem(place, "missing: a model has a price, or says free = true")
         return
     if model.free:
@@ -279,11 +282,16 @@ def check_dated_prices(prices: Sequence[PriceSettings], reader: TomlReader, key:
 def price_problems(model: ModelSettings) -> list[str]:
     """What is wrong with the prices of a model that no file names; it is not served then."""
     reader = TomlReader("")
-    if not model.price and not model.free:
+    if not model.price and not model.free and not _is_unbilled(model):
         return ["price: missing"]
     for price in model.price or ():
         _check_price(price, model, reader, ("price",))
     return [f"{problem.key}: {problem.message}" for problem in reader.problems]
+
+
+def _is_unbilled(model: ModelSettings) -> bool:
+    """Whether the model serves only endpoints that need no price."""
+    return UNBILLED.issuperset(model.endpoints)
 
 
 def _check_costs(model: ModelSettings, reader: TomlReader, key: Key, *, today: str) -> None:
@@ -318,9 +326,9 @@ def _check_price(price: PriceSettings, model: ModelSettings, reader: TomlReader,
         _check_text_prices(price, reader, key)
     said = {*(name for name, amount in price.amounts().items() if amount), *(["per_image"] if price.per_image else [])}
     for endpoint in model.endpoints:
-        if not said & (UNITS[endpoint] | ANY_CALL):
-            words = ", ".join(sorted(UNITS[endpoint]))
-            reader.problem(key, f"{endpoint} would cost nothing: name one of {words}, or per_request")
+        if not said & (UNITS[endpoint] | ANY_CALL) and (endpoint not in UNBILLED or _is_unbilled(model)):
+            words = f"name one of {', '.join(sorted(UNITS[endpoint]))}, or" if UNITS[endpoint] else "name"
+            reader.problem(key, f"{endpoint} would cost nothing: {words} per_request")
     _check_tiers(price, reader, key)
 
 

@@ -96,10 +96,11 @@ def write_answer(answer: ImageAnswer, request: ImageRequest, usage: ImageUsage |
 
 
 class ImageStreamEncoder:
-    """The frames of one stream."""
+    """The frames of one stream; `kind` begins the names of its events."""
 
-    def __init__(self, request: ImageRequest) -> None:
+    def __init__(self, request: ImageRequest, kind: str = "image_generation") -> None:
         self._request = request
+        self._kind = kind
         self.images: list[ImageEvent] = []  # finished ones
         self.previews = 0
         self.under_way = False  # a preview was encoded of an image that is not finished
@@ -120,11 +121,11 @@ class ImageStreamEncoder:
             self.under_way = True
             if self.previews > MAX_PREVIEWS or not isinstance(item.partial_index, int):
                 raise UpstreamInvalidResponse(detail="too many previews, or an invalid one")
-            return self._frame("image_generation.partial_image", item, {"partial_image_index": item.partial_index})
+            return self._frame(f"{self._kind}.partial_image", item, {"partial_image_index": item.partial_index})
         if len(self.images) == self._request.count:
             return b""  # more images than were requested
         self.usage = possible_usage(item.usage, ImageUsage) or self.usage
-        frame = self._frame("image_generation.completed", item, {"usage": self.usage or ImageUsage()})
+        frame = self._frame(f"{self._kind}.completed", item, {"usage": self.usage or ImageUsage()})
         self.delivered.images += 1
         self.under_way = False
         self.images.append(msgspec.structs.replace(item, b64_json=item.b64_json[:HEAD]))

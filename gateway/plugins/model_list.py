@@ -35,7 +35,7 @@ class ListedModel(Struct, frozen=True, kw_only=True):
     """One model of a list, as its server describes it; what it does not say is absent."""
 
     name: str
-    endpoints: tuple[str, ...] = ()  # "chat", "embeddings", "images", "speech", "transcription"
+    endpoints: tuple[str, ...] = ()  # "chat", "embeddings", "images", "moderation", "rerank", "speech", "transcription"
     context_window: int | None = None
     max_output_tokens: int | None = None
     created: int | None = None  # Unix seconds

@@ -28,8 +28,10 @@ from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest
-from gateway.schemas.images import ImageAnswer, ImageEvent, ImageRequest
+from gateway.schemas.images import ImageAnswer, ImageEditRequest, ImageEvent, ImageRequest
 from gateway.schemas.native_request import AcceptedFields
+from gateway.schemas.scoring.moderation import ModerationAnswer, ModerationRequest
+from gateway.schemas.scoring.rerank import RerankAnswer, RerankRequest
 from gateway.schemas.speech import SpeechChunk, SpeechRequest
 from gateway.schemas.transcription import Transcript, TranscriptEvent, TranscriptionRequest
 
@@ -162,6 +164,48 @@ class Images(abc.ABC):
             yield event
 
 
+class ImageEdit(abc.ABC):
+    """The provider edits images, or makes variations of one; models of the endpoint `images` serve them."""
+
+    #: Optional fields of `ImageEditRequest` that this provider supports; None means all known ones.
+    image_edit_fields: ClassVar[frozenset[str] | None] = None
+    #: Whether it can answer with URLs of images; otherwise a request for URLs is refused.
+    gives_urls: bool = False
+
+    @abc.abstractmethod
+    async def edit_images(self, request: ImageEditRequest, target: Target) -> ImageAnswer:
+        """`request.count` images made of `request.image`: as the prompt says, or like it if `request.is_variation`."""
+
+    async def stream_edits(self, request: ImageEditRequest, target: Target) -> AsyncIterator[ImageEvent]:
+        """Yield previews, then each finished image; by default only the finished ones."""
+        for event in (await self.edit_images(request, target)).as_events():
+            yield event
+
+
+class Moderation(abc.ABC):
+    """The provider judges texts, or images, by categories of harm."""
+
+    #: Optional fields of `ModerationRequest` that this provider supports; None means all known ones.
+    moderation_fields: ClassVar[frozenset[str] | None] = None
+    #: Whether an input may have images; they are refused otherwise.
+    moderates_images: bool = True
+
+    @abc.abstractmethod
+    async def moderate(self, request: ModerationRequest, target: Target) -> ModerationAnswer:
+        """One result per entry of `request.inputs`, in their order."""
+
+
+class Rerank(abc.ABC):
+    """The provider sorts documents by their relevance to a query."""
+
+    #: Optional fields of `RerankRequest` that this provider supports; None means all known ones.
+    rerank_fields: ClassVar[frozenset[str] | None] = None
+
+    @abc.abstractmethod
+    async def rerank(self, request: RerankRequest, target: Target) -> RerankAnswer:
+        """A score for each of `request.texts`, or for the best `top_n` of them, in any order."""
+
+
 class Speech(abc.ABC):
     """The provider generates speech."""
 
@@ -206,8 +250,11 @@ CAPABILITIES: dict[str, type] = {
     "chat": Chat,
     "embeddings": Embeddings,
     "images": Images,
+    "moderation": Moderation,
+    "rerank": Rerank,
     "speech": Speech,
     "transcription": Transcription,
+    "image_edit": ImageEdit,  # no endpoint of its own
 }
 
 

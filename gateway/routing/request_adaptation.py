@@ -18,7 +18,7 @@ from typing import Generic, TypeVar, cast
 from msgspec import Raw, Struct, structs
 
 from gateway.errors import BadRequest, GatewayError, UnsupportedParameter
-from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Transcription
+from gateway.plugins.provider import CAPABILITIES, Chat, Provider
 from gateway.routing.router import Candidate
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.forbidden import header_name
@@ -32,15 +32,16 @@ NO_FIELDS: frozenset[str] = frozenset()
 NAMED_HINTS = frozenset({"prompt_cache_options"})
 UNKNOWN = "*"  # among the fields that a provider supports: fields that the wire schema does not define
 
-#: The attribute in which a provider names the fields it supports, by capability.
+
+def _fields_attribute(capability: type) -> str:
+    """The attribute in which a provider names the fields it supports: the one of the class that ends so."""
+    [name] = (name for name in capability.__annotations__ if name.endswith("_fields"))
+    return name
+
+
+#: Reads the fields that a provider supports, by capability.
 HONOURED: Mapping[type, Callable[[Provider], frozenset[str] | None]] = MappingProxyType(
-    {
-        Chat: attrgetter("chat_fields"),
-        Embeddings: attrgetter("embedding_fields"),
-        Images: attrgetter("image_fields"),
-        Speech: attrgetter("speech_fields"),
-        Transcription: attrgetter("transcription_fields"),
-    }
+    {capability: attrgetter(_fields_attribute(capability)) for capability in CAPABILITIES.values()}
 )
 
 

@@ -1,19 +1,23 @@
-"""The body of `POST /v1/images/generations`, and what a provider answers to it (docs/fields.md, "Images").
+"""The body of `POST /v1/images/generations`, the forms of edits, and the answers to them (docs/fields.md, "Images").
 
-`decode_image_request(body, default_model=…)` is the only way in; it raises nothing but `BadRequest` errors. Null equals
-absence.
+`decode_image_request(body, default_model=…)` and `decode_image_edit(texts, files, default_model=…)` are the only ways
+in; they raise nothing but `BadRequest` errors. Null equals absence. The texts of a form become a JSON document first,
+so that both have the same rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec.json import encode
 
 from gateway.errors import MissingParameter
 from gateway.schemas.duplicate_keys import Examined, unexplained_names
 from gateway.schemas.empty_fields import drop_nulls
+from gateway.schemas.forbidden import header_name
 from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Semantic
 from gateway.schemas.schema_errors import invalid
 from gateway.schemas.validation import BodyDecoder
@@ -105,6 +109,38 @@ class ImageRequest(RequestFields, kw_only=True):
         return frozenset(name for name in super().demands() if getattr(self, name) not in _USUAL.get(name, ()))
 
 
+class ImageFile(Protocol):
+    """An uploaded image, kept on disk: it may be read as often as there are attempts."""
+
+    name: str  # "image", "mask" or "markup"
+    filename: str
+    media_type: str  # "image/png", "image/jpeg" or "image/webp", by its first bytes
+    size: int  # bytes
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """Its bytes from the start, in pieces of at most 64 KiB; each call begins anew."""
+
+
+class ImageEditRequest(ImageRequest, kw_only=True):
+    """A valid request for edits, or for variations, which have no prompt; an absent field is None."""
+
+    prompt: Core[Annotated[str, Meta(max_length=32_000)]] = ""
+    image: Core[list[ImageFile]] = field(default_factory=list)  # 1 to 16
+    mask: Core[ImageFile | None] = None
+    markup: Core[ImageFile | None] = None
+    input_fidelity: Hint[Literal["high", "low"] | None] = None
+
+    @property
+    def is_variation(self) -> bool:
+        """Whether other images like the given one are wanted."""
+        return not self.prompt
+
+    @property
+    def files(self) -> list[ImageFile]:
+        """All of its images."""
+        return [*self.image, *(file for file in (self.mask, self.markup) if file is not None)]
+
+
 class TokenKinds(Struct):
     """What tokens were."""
 
@@ -163,12 +199,73 @@ class ImageEvent(Struct):
     url: str = ""  # of a finished image whose bytes the upstream did not send
 
 
+R = TypeVar("R", bound=ImageRequest)
+
 _body = BodyDecoder(ImageRequest, own=OWN)
+_edit_body = BodyDecoder(ImageEditRequest, own=OWN)
+#: The names of a form that stand for members of objects.
+_NESTED: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "svg[model]": (("svg", "model"),),
+    "svg[reasoning][effort]": (("svg", "reasoning"), ("reasoning", "effort")),
+}
+_WHOLE_NUMBERS = frozenset({"n", "output_compression", "partial_images", "frame_count", "frame_duration_ms"})
+_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_FLAGS: Mapping[str, bool] = {"true": True, "false": False, "1": True, "0": False}
 
 
 def decode_image_request(body: bytes | Examined, *, default_model: str = "") -> ImageRequest:
     """The request in `body`; raises only BadRequest errors, each with the wire's code and the exact param."""
-    request, fields = _body.decode(body)
+    return _decode(_body, body, default_model)
+
+
+def decode_image_edit(
+    texts: Sequence[tuple[str, str]], files: Sequence[ImageFile], *, default_model: str = "", varies: bool = False
+) -> ImageEditRequest:
+    """The request that a form's texts and images make; raises only BadRequest errors."""
+    request = _decode(_edit_body, encode(_document(texts)), default_model)
+    request.image = [file for file in files if file.name == "image"]
+    request.mask = next((file for file in files if file.name == "mask"), None)
+    request.markup = next((file for file in files if file.name == "markup"), None)
+    if not request.image:
+        raise MissingParameter("Missing required parameter: 'image'.", param="image")
+    if not varies and not request.prompt:
+        raise MissingParameter("Missing required parameter: 'prompt'.", param="prompt")
+    rules = (
+        ("prompt", varies and request.prompt, "a variation has none"),
+        ("image", varies and len(request.image) > 1, "a variation has one"),
+        ("mask", varies and request.mask, "a variation has none"),
+        ("markup", request.markup and (varies or request.mask), "it is not allowed here, or beside a mask"),
+        ("stream", varies and request.stream, "variations are not streamed"),
+    )
+    for name, broken, why in rules:
+        if broken:
+            raise invalid(name, why)
+    return request
+
+
+def _document(texts: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The texts of a form as the document that they stand for; what has no right type stays a text."""
+    document: dict[str, Any] = {}
+    for name, text in texts:
+        if not text and name != "model":
+            continue  # an empty field is an absent one: a form has no null
+        holder, key = document, name
+        for outer, inner in _NESTED.get(name, ()):
+            holder, key = holder.setdefault(outer, {}), inner
+        if key in holder or not isinstance(holder, dict):
+            raise invalid(header_name(name), "it was given more than once")
+        holder[key] = _typed(name, text)
+    return document
+
+
+def _typed(name: str, text: str) -> object:
+    if name in _WHOLE_NUMBERS and _WHOLE_NUMBER.fullmatch(text):
+        return int(text)
+    return _FLAGS.get(text.lower(), text) if name == "stream" else text
+
+
+def _decode(decoder: BodyDecoder[R], body: bytes | Examined, default_model: str) -> R:
+    request, fields = decoder.decode(body)
     unexplained_names(body, len(fields))
     if not request.model:
         if not default_model:

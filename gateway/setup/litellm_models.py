@@ -22,7 +22,7 @@ PLUGINS = {
 PRESETS = {
     "mistral": "mistral", "deepseek": "deepseek", "groq": "groq", "xai": "xai", "together_ai": "together",
     "openrouter": "openrouter", "hosted_vllm": "vllm", "vllm": "vllm", "ollama": "ollama", "ollama_chat": "ollama",
-    "llamafile": "llamacpp",
+    "llamafile": "llamacpp", "jina_ai": "jina", "voyage": "voyage",
 }  # fmt: skip
 ADDRESSES = {
     "fireworks_ai": "https://api.fireworks.ai/inference/v1",
@@ -32,7 +32,7 @@ ADDRESSES = {
 VENDORS = {"vertex_ai": "google", "gemini": "google", "bedrock": "aws", "together_ai": "together", "xai": "x-ai"}
 MODES = {
     "chat": "chat", "completion": "chat", "responses": "chat", "embedding": "embeddings", "image_generation": "images",
-    "audio_speech": "speech", "audio_transcription": "transcription",
+    "audio_speech": "speech", "audio_transcription": "transcription", "rerank": "rerank", "moderation": "moderation",
 }  # fmt: skip
 PRICES = {
     "input_cost_per_token": "input",
@@ -48,6 +48,7 @@ PRICES_PER_UNIT = {
     "input_cost_per_second": "per_second_in",
     "output_cost_per_second": "per_second_out",
     "input_cost_per_request": "per_request",
+    "input_cost_per_query": "per_search_unit",
 }
 SECRETS = {
     "api_key": "api_key",

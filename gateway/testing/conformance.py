@@ -28,8 +28,11 @@ from gateway.testing import (
     chat_cases,
     completions_cases,
     embeddings_cases,
+    image_edit_cases,
     images_cases,
     model_list_cases,
+    moderation_cases,
+    rerank_cases,
     speech_cases,
     standard_cases,
     transcription_cases,
@@ -44,8 +47,11 @@ CASES: Mapping[str, tuple[Case, ...]] = {
     "chat": (*chat_cases.CASES, *completions_cases.CASES, *standard_cases.CASES),
     "embeddings": embeddings_cases.CASES,
     "images": images_cases.CASES,
+    "moderation": moderation_cases.CASES,
+    "rerank": rerank_cases.CASES,
     "speech": speech_cases.CASES,
     "transcription": transcription_cases.CASES,
+    "image_edit": image_edit_cases.CASES,
     MODEL_LIST: model_list_cases.CASES,
 }
 CASE_WITHIN = 30.0  # seconds that a case may take, with the start and the end of its provider
@@ -53,8 +59,11 @@ UPSTREAM_CASES: Mapping[str, tuple[Case, ...]] = {
     "chat": (*upstream_cases.CASES, *completions_cases.UPSTREAM_CASES),
     "embeddings": embeddings_cases.UPSTREAM_CASES,
     "images": images_cases.UPSTREAM_CASES,
+    "moderation": moderation_cases.UPSTREAM_CASES,
+    "rerank": rerank_cases.UPSTREAM_CASES,
     "speech": speech_cases.UPSTREAM_CASES,
     "transcription": transcription_cases.UPSTREAM_CASES,
+    "image_edit": image_edit_cases.UPSTREAM_CASES,
     MODEL_LIST: model_list_cases.UPSTREAM_CASES,
 }
 

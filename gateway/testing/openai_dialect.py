@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.schemas.scoring.moderation import CATEGORIES
 from gateway.schemas.speech import MEDIA_TYPES
 from gateway.testing.reply import Reply, Seen
 from gateway.uploads.form import FormReader
@@ -110,17 +111,27 @@ def openai_embeddings(seen: Seen) -> Reply:
 
 def openai_images(seen: Seen) -> Reply:
     """Images of one pixel, whole or as named events; ten words of prompt and a hundred tokens an image are counted."""
-    asked = seen.json
+    return _images(seen.json, "image_generation")
+
+
+def openai_image_edits(seen: Seen) -> Reply:
+    """The same for a form with images."""
+    texts, _ = read_form(seen, file="image", more_files=("image", "mask", "markup"), most_files=18)
+    asked: dict[str, Any] = {name: int(text) if text.isdigit() else text for name, text in texts.items()}
+    return _images({**asked, "stream": texts.get("stream") == "true"}, "image_edit")
+
+
+def _images(asked: Mapping[str, Any], kind: str) -> Reply:
     count = asked.get("n") or 1
     said = {"size": "1024x1024", "quality": "low", "background": "opaque", "output_format": "png"}
     said |= {name: asked[name] for name in said if asked.get(name) not in (None, "auto")}
     if asked.get("stream"):
         previews = [
-            {"type": "image_generation.partial_image", "partial_image_index": at, "b64_json": PIXEL, "created_at": 1}
+            {"type": f"{kind}.partial_image", "partial_image_index": at, "b64_json": PIXEL, "created_at": 1}
             for at in range(asked.get("partial_images") or 0)
         ]
         finished = [
-            {"type": "image_generation.completed", "b64_json": PIXEL, "created_at": 1, "usage": _image_usage(made + 1)}
+            {"type": f"{kind}.completed", "b64_json": PIXEL, "created_at": 1, "usage": _image_usage(made + 1)}
             for made in range(count)
         ]
         frames = [
@@ -142,6 +153,36 @@ def _image_usage(images: int) -> dict[str, Any]:
         "total_tokens": 10 + made,
         "input_tokens_details": details,
     }
+
+
+def openai_moderation(seen: Seen) -> Reply:
+    """A text with the word "kill" is violence, and every other is harmless."""
+    given: Any = seen.json["input"]
+    inputs: list[Any] = [given] if isinstance(given, str) else given
+    if isinstance(inputs[0], dict):
+        inputs = [" ".join(part.get("text", "") for part in inputs)]
+    results = []
+    for text in inputs:
+        flags = {name: name == "violence" and "kill" in text for name in CATEGORIES}
+        scores = {name: 0.9 if flag else 0.001 for name, flag in flags.items()}
+        kinds = {name: ["text"] for name in CATEGORIES}
+        flagged = any(flags.values())
+        results.append({
+            "flagged": flagged, "categories": flags, "category_scores": scores, "category_applied_input_types": kinds
+        })  # fmt: skip
+    return Reply.json({"id": "modr-upstream", "model": seen.json["model"], "results": results})
+
+
+def openai_rerank(seen: Seen) -> Reply:
+    """Jina's dialect: documents by the words that they share with the query; all words are counted as tokens."""
+    asked = seen.json
+    query = set(asked["query"].split())
+    scores = [len(query & set(text.split())) / len(query) for text in asked["documents"]]
+    order = sorted(range(len(scores)), key=lambda at: -scores[at])[: asked.get("top_n")]
+    results = [{"index": at, "relevance_score": scores[at]} for at in order]
+    tokens = sum(len(query) + len(text.split()) for text in asked["documents"])
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return Reply.json({"object": "list", "model": asked["model"], "results": results, "usage": usage})
 
 
 def openai_speech(seen: Seen) -> Reply:
@@ -179,10 +220,10 @@ def openai_transcription(seen: Seen) -> Reply:
     return Reply.json(document)
 
 
-def read_form(seen: Seen) -> tuple[dict[str, str], int]:
-    """The text fields of a form that was sent, and the size of its file."""
+def read_form(seen: Seen, *, file: str = "file", **more: Any) -> tuple[dict[str, str], int]:
+    """The text fields of a form that was sent, and the size of its files; `more` is for `FormReader`."""
     spool = Spool(Path())
-    reader = FormReader(seen.headers["content-type"], spool, file="file")
+    reader = FormReader(seen.headers["content-type"], spool, file=file, **more)
     reader.feed(seen.body)
     return dict(reader.finish().texts), spool.size
 
@@ -216,6 +257,10 @@ ENDPOINTS: Mapping[str, Callable[[Seen], Reply]] = {
     "/completions": openai_completions,  # after that of chats, which ends with it
     "/embeddings": openai_embeddings,
     "/images/generations": openai_images,
+    "/images/edits": openai_image_edits,
+    "/images/variations": openai_image_edits,
+    "/moderations": openai_moderation,
+    "/rerank": openai_rerank,
     "/audio/speech": openai_speech,
     "/audio/transcriptions": openai_transcription,
     "/audio/translations": openai_transcription,

@@ -1,4 +1,4 @@
-"""A multipart/form-data body, read as it arrives: short texts into memory, the one file into a spool.
+"""A multipart/form-data body, read as it arrives: short texts into memory, files into a spool.
 
 ::
 
@@ -6,8 +6,9 @@
     reader.feed(data)            # for each piece; BadRequest at the first error
     form = reader.finish()       # the form is whole, or BadRequest
 
-Parts may come in any order. What makes two forms the same, whatever boundary they were sent with, is `digest`. Sharp
-edge: a field's name is the caller's own text; nothing here says that it means anything.
+Several files stand in the spool one after the other. Parts may come in any order. What makes two forms the same,
+whatever boundary they were sent with, is `digest`. Sharp edge: a field's name is the caller's own text; nothing here
+says that it means anything.
 """
 
 from __future__ import annotations
@@ -40,18 +41,38 @@ _PLAIN = frozenset({"", "7bit", "8bit", "binary"})  # transfer encodings that ch
 _silent = logging.Logger("form", level=logging.CRITICAL + 1)  # the parser would log every malformed form
 
 
+class FormFile(Struct, frozen=True):
+    """One file of a form, and its place in the spool, in bytes."""
+
+    name: str  # of its part
+    filename: str
+    content_type: str  # as sent
+    start: int
+    size: int
+
+
 class Form(Struct, frozen=True):
     """A whole form; `filename` is None where no file came."""
 
     texts: list[tuple[str, str]]  # name and value, in the order they came
-    filename: str | None = None
-    content_type: str = ""  # of the file's part, as sent
+    files: tuple[FormFile, ...] = ()
     digest: str = ""
+
+    @property
+    def filename(self) -> str | None:
+        """The name of the first file."""
+        return self.files[0].filename if self.files else None
+
+    @property
+    def content_type(self) -> str:
+        """The type of the first file's part, as sent."""
+        return self.files[0].content_type if self.files else ""
 
 
 class FormReader:
     """Reads one form.
 
+    `file` is the name of a part with a file, and `more_files` are further ones, whose names may go on with `[`.
     `large_fields` names fields that may be longer than others; `memory` is the budget of its texts.
     """
 
@@ -61,6 +82,8 @@ class FormReader:
         spool: Spool,
         *,
         file: str,
+        more_files: Collection[str] = (),
+        most_files: int = 1,
         large_fields: Collection[str] = (),
         memory: Share | None = None,
     ) -> None:
@@ -68,13 +91,14 @@ class FormReader:
         self._spool = spool
         self._memory = memory  # the budget of the texts
         self._file = file
+        self._more_files = more_files
+        self._most_files = most_files
         self._large_fields = large_fields
         self._parser = _parser(boundary, self)
         self._texts: list[tuple[str, str]] = []
         self._left = MAX_TEXTS
         self._parts = 0
-        self._filename: str | None = None
-        self._content_type = ""
+        self._files: list[FormFile] = []
         self._ended = False
         self._begun = False  # whether anything but line ends was fed
         self._hash = hashlib.sha256()
@@ -82,7 +106,8 @@ class FormReader:
         self._headers: dict[str, str] = {}
         self._header_name = self._header_value = b""
         self._name = ""
-        self._value: bytearray | None = None  # of a text; None while the file comes
+        self._value: bytearray | None = None  # of a text; None while a file comes
+        self._filename = self._content_type = ""  # of a file
         self._size = 0
 
     def feed(self, data: bytes) -> None:
@@ -103,7 +128,7 @@ class FormReader:
         self.close()
         if not self._ended:
             raise BadRequest("The request body is truncated: the form has no end.")
-        return Form(self._texts, self._filename, self._content_type, self._hash.hexdigest())
+        return Form(self._texts, tuple(self._files), self._hash.hexdigest())
 
     def close(self) -> None:
         """Read no more; else the parser and this reader hold each other, and the spool, until the collector comes."""
@@ -136,11 +161,12 @@ class FormReader:
         self._name, self._size = _text(options[b"name"]), 0
         if self._headers.get("content-transfer-encoding", "").strip().lower() not in _PLAIN:
             raise self._invalid("a transfer encoding is not supported.")
-        if self._name != self._file:
+        if self._name != self._file and self._name.partition("[")[0] not in self._more_files:
             self._value = bytearray()
             return
-        if self._filename is not None:
-            raise self._invalid("the form holds more than one file.")
+        if len(self._files) == self._most_files:
+            most = "one file" if self._most_files == 1 else f"{self._most_files} files"
+            raise self._invalid(f"the form holds more than {most}.")
         self._value = None
         self._filename = _text(options.get(b"filename", b""))
         self._content_type = self._headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -173,6 +199,8 @@ class FormReader:
         self._hash.update(label)
         self._hash.update(_LENGTHS.pack(self._size, len(label)))
         if self._value is None:
+            start = self._spool.size - self._size
+            self._files.append(FormFile(self._name, self._filename, self._content_type, start, self._size))
             return
         try:
             self._texts.append((self._name, self._value.decode()))

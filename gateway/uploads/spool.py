@@ -86,10 +86,10 @@ class Spool:
         if self._memory is not None:
             self._memory.give_back(len(waiting))
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        """The bytes from the start, at most 64 KiB at a time; every call begins anew."""
-        offset = 0
-        while piece := await self.read(offset, PIECE):
+    async def chunks(self, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
+        """The bytes from `start` to `end`, at most 64 KiB at a time; every call begins anew."""
+        offset = start
+        while piece := await self.read(offset, PIECE if end is None else min(PIECE, end - offset)):
             offset += len(piece)
             yield piece
 

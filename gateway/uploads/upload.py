@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 
@@ -66,10 +67,10 @@ class Upload:
 
 
 class UploadedForm(Struct):
-    """What an endpoint decodes: a form, and the audio in it, if there is one."""
+    """What an endpoint decodes: a form, and what its kind makes of the files: an `Upload` or None, or `Picture`s."""
 
     form: Form
-    upload: Upload | None
+    upload: Any
 
 
 def _name(filename: str, media_type: str) -> str:

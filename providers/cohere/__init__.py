@@ -1,4 +1,4 @@
-"""Cohere's own API, version 2: chat and embeddings.
+"""Cohere's own API, version 2: chat, embeddings and rerankings.
 
 ::
 
@@ -9,9 +9,10 @@
     [providers.cohere.models."embed-*"]     # only where the built-in flags are wrong
     input_type = "search_query"
 
-Requests are translated by `request`, whole answers by `answer`, streams by `events`, embeddings by `embedding`. Two
-fields of Cohere's own may come from callers: `k` in a chat, `input_type` with embeddings. Sharp edge: Cohere counts
-tokens twice, and the wire's counters are not the ones it bills by where it adds a prompt of its own (`answer`).
+Requests are translated by `request`, whole answers by `answer`, streams by `events`, embeddings by `embedding`,
+rerankings by `rerank`. Two fields of Cohere's own may come from callers: `k` in a chat, `input_type` with embeddings.
+Sharp edge: Cohere counts tokens twice, and the wire's counters are not the ones it bills by where it adds a prompt of
+its own (`answer`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from gateway import (
     EmbeddingRequest,
     Embeddings,
     Provider,
+    Rerank,
+    RerankAnswer,
+    RerankRequest,
     Target,
     Upstream,
     hookimpl,
@@ -48,12 +52,13 @@ from .embedding import WireVectors, batch_bodies, joined, read_vectors
 from .events import EventReader
 from .models import ModelFlags, traits_of
 from .request import chat_body
+from .rerank import read_ranking, rerank_body
 
 INVALID_TOKEN = 498  # Cohere's word for a key that it does not take; Groq's for having no capacity
 AT_ONCE = 4  # batches of one request for embeddings under way
 
 
-class CohereProvider(HttpProvider, Chat, Embeddings):
+class CohereProvider(HttpProvider, Chat, Embeddings, Rerank):
     """One key."""
 
     name = "cohere"
@@ -65,6 +70,7 @@ class CohereProvider(HttpProvider, Chat, Embeddings):
         "k",
     }
     embedding_fields: ClassVar[frozenset[str] | None] = frozenset({"dimensions", "input_type"})
+    rerank_fields: ClassVar[frozenset[str] | None] = frozenset({"max_tokens_per_doc"})
 
     class Options(HttpOptions, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The keys under [providers.NAME]."""
@@ -132,6 +138,12 @@ class CohereProvider(HttpProvider, Chat, Embeddings):
 
         answers = await in_parallel([partial(batch, body) for body in bodies], at_once=AT_ONCE)
         return joined(answers, request)
+
+    async def rerank(self, request: RerankRequest, target: Target) -> RerankAnswer:
+        """One JSON answer."""
+        body = rerank_body(request, target.model)
+        async with await self.post_url(f"{self._server}/v2/rerank", body, target) as answer:
+            return read_ranking(await answer.read(), self.hidden)
 
     async def raise_for_status(self, answer: Answer) -> None:
         if answer.status == INVALID_TOKEN:

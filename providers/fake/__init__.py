@@ -8,9 +8,10 @@ It serves `gateway serve --demo`, tests and benchmarks. Unscripted models repeat
     fail_after = 2                 # chunks
     error = "UpstreamOverloaded"
 
-Embeddings are unit vectors drawn from a hash of the text, images small PNGs of one colour, speech a tone, transcripts
-words about the file; a script's waits and failures hold for them too. Sharp edge: `usage = "text"` and its like yield
-values that no type checker would let pass; that is their purpose.
+Embeddings are unit vectors drawn from a hash of the text, rankings go by common words, flags go by words, images are
+small PNGs of one colour, speech is a tone, transcripts are words about the file; a script's waits and failures hold for
+them too. Sharp edge: `usage = "text"` and its like yield values that no type checker would let pass; that is their
+purpose.
 """
 
 from __future__ import annotations
@@ -30,10 +31,18 @@ from gateway import (
     EmbeddingRequest,
     Embeddings,
     ImageAnswer,
+    ImageEdit,
+    ImageEditRequest,
     ImageEvent,
     ImageRequest,
     Images,
+    Moderation,
+    ModerationAnswer,
+    ModerationRequest,
     Provider,
+    Rerank,
+    RerankAnswer,
+    RerankRequest,
     Speech,
     SpeechChunk,
     SpeechRequest,
@@ -51,7 +60,9 @@ from gateway.schemas.native_request import COMPLETIONS
 from .chat import ChatPlan
 from .completions import ACCEPTED, CompletionPlan
 from .embeddings import embedding_answer
-from .images import image_answer, image_events
+from .images import edited, image_answer, image_events
+from .moderation import moderation_answer
+from .rerank import rerank_answer
 from .script import Script
 from .speech import FORMATS as SPEECH_FORMATS
 from .speech import speech_chunks
@@ -61,7 +72,7 @@ from .transcription import listened, transcript_events
 T = TypeVar("T")
 
 
-class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
+class FakeProvider(Provider, Chat, Embeddings, ImageEdit, Images, Moderation, Rerank, Speech, Transcription):
     """Makes answers up."""
 
     name = "fake"
@@ -120,6 +131,27 @@ class FakeProvider(Provider, Chat, Embeddings, Images, Speech, Transcription):
         script = await self._script(target)
         async for event in _paced(image_events(request, script), script):
             yield event
+
+    async def edit_images(self, request: ImageEditRequest, target: Target) -> ImageAnswer:
+        """PNGs of one colour, the same for the same prompt and images."""
+        script = await self._begin(target)
+        return image_answer(await edited(request), script)
+
+    async def stream_edits(self, request: ImageEditRequest, target: Target) -> AsyncIterator[ImageEvent]:
+        """Previews as asked for, then the image, for one image after the other."""
+        script = await self._script(target)
+        async for event in _paced(image_events(await edited(request), script), script):
+            yield event
+
+    async def moderate(self, request: ModerationRequest, target: Target) -> ModerationAnswer:
+        """Flags by words."""
+        await self._begin(target)
+        return moderation_answer(request)
+
+    async def rerank(self, request: RerankRequest, target: Target) -> RerankAnswer:
+        """The documents by the words of the query that they have."""
+        script = await self._begin(target)
+        return rerank_answer(request, script)
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
         """A tone as long as the text would take to say."""

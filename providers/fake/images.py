@@ -8,7 +8,9 @@ import zlib
 from base64 import b64encode
 from collections.abc import Iterator
 
-from gateway import GeneratedImage, ImageAnswer, ImageEvent, ImageRequest, ImageUsage
+from msgspec import structs
+
+from gateway import GeneratedImage, ImageAnswer, ImageEditRequest, ImageEvent, ImageRequest, ImageUsage
 
 from .script import Script
 
@@ -35,6 +37,16 @@ def image_events(request: ImageRequest, script: Script) -> Iterator[ImageEvent]:
         for preview in range(request.partial_images or 0):
             yield ImageEvent(_image(request, number, fade=3 - preview), preview, None, *_said(request))
         yield ImageEvent(_image(request, number), None, _usage(request, script, number + 1), *_said(request))
+
+
+async def edited(request: ImageEditRequest) -> ImageRequest:
+    """A request for images whose prompt names the content of the given ones."""
+    digest = hashlib.sha256()
+    for file in request.files:
+        async for piece in file.chunks():
+            digest.update(piece)
+    prompt = f"{request.prompt or 'a variation'} of {digest.hexdigest()[:8]}"
+    return structs.replace(request, prompt=prompt)
 
 
 def png(colour: tuple[int, int, int], side: int = SIDE) -> bytes:

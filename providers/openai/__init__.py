@@ -20,18 +20,33 @@ from gateway import Provider, Upstream, hookimpl
 
 from .chat import OpenAIChat
 from .embeddings import OpenAIEmbeddings
+from .image_edits import OpenAIImageEdit
 from .images import OpenAIImages
 from .model_list import OpenAIModelList
+from .moderation import OpenAIModeration
+from .rerank import OpenAIRerank
 from .responses_fields import NONE, OPENAI, Support
 from .responses_fields import PRESETS as RESPONSES
 from .server import SharedOptions, quirks_of
 from .speech import OpenAISpeech
 from .transcription import OpenAITranscription
 
-Preset = Literal["mistral", "deepseek", "groq", "xai", "together", "openrouter", "vllm", "llamacpp", "ollama"]
+Preset = Literal[
+    "mistral", "deepseek", "groq", "xai", "together", "openrouter", "vllm", "llamacpp", "ollama", "jina", "voyage"
+]
 
 
-class OpenAIProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscription, OpenAIModelList, OpenAIChat):
+class OpenAIProvider(
+    OpenAIEmbeddings,
+    OpenAIImages,
+    OpenAIImageEdit,
+    OpenAIModeration,
+    OpenAIRerank,
+    OpenAISpeech,
+    OpenAITranscription,
+    OpenAIModelList,
+    OpenAIChat,
+):
     """One OpenAI-compatible server and one credential."""
 
     name = "openai"

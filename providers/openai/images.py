@@ -14,7 +14,18 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from gateway import Event, GeneratedImage, ImageAnswer, ImageEvent, ImageRequest, Images, ImageUsage, Target, Upstream
+from gateway import (
+    Answer,
+    Event,
+    GeneratedImage,
+    ImageAnswer,
+    ImageEvent,
+    ImageRequest,
+    Images,
+    ImageUsage,
+    Target,
+    Upstream,
+)
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.plugins.upstream_errors import error_of_document
 from gateway.sse import DONE_DATA
@@ -24,6 +35,7 @@ from .._shared.image_usage import add_usage
 from .._shared.whole_stream import events_of, is_event_stream
 from .server import OpenAIServer, SharedOptions, fields_body
 
+EDIT, GENERATION = "image_edit.", "image_generation."  # how the names of events begin
 PREVIEW, COMPLETED = "image_generation.partial_image", "image_generation.completed"
 
 PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF")  # how the files of images begin
@@ -87,18 +99,24 @@ class OpenAIImages(OpenAIServer, Images):
         """Previews and images as they are made."""
         body = image_body(request, target, self.options, formats=self.gives_urls, stream=True)
         async with await self.post("/images/generations", body, target) as answer:
-            if answer.headers.get("Content-Type", "").startswith(("application/json", "image/")):
-                for whole in read_images(await answer.read(), self.hidden).as_events():
-                    yield whole  # a server that does not stream
-                return
-            reader = ImageReader(self.hidden)
-            while events := await answer.read_events():
-                for event in events:
-                    step = reader.read(event)
-                    if step is not None:
-                        yield step
-            if reader.completed < request.count:
-                raise UpstreamTruncated(detail=f"{reader.completed} of {request.count} images")
+            async for step in read_stream(answer, request.count, self.hidden):
+                yield step
+
+
+async def read_stream(answer: Answer, count: int, hidden: Sequence[str]) -> AsyncIterator[ImageEvent]:
+    """The steps of a streamed answer with `count` images, or of a server that does not stream."""
+    if answer.headers.get("Content-Type", "").startswith(("application/json", "image/")):
+        for whole in read_images(await answer.read(), hidden).as_events():
+            yield whole
+        return
+    reader = ImageReader(hidden)
+    while events := await answer.read_events():
+        for event in events:
+            step = reader.read(event)
+            if step is not None:
+                yield step
+    if reader.completed < count:
+        raise UpstreamTruncated(detail=f"{reader.completed} of {count} images")
 
 
 class ImageReader:
@@ -119,7 +137,7 @@ class ImageReader:
         found = decoded(_events, event.data)
         if found.error or found.type == "error":
             raise error_of_document(found.error or json_object(event.data), self._hidden)
-        kind = found.type or event.name
+        kind = (found.type or event.name).replace(EDIT, GENERATION, 1)
         if kind == "message" and (found.b64_json or found.url):  # the event of a server that names none
             kind = COMPLETED if found.partial_image_index is None else PREVIEW
         if kind not in (PREVIEW, COMPLETED):

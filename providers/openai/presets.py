@@ -249,4 +249,19 @@ PRESETS: Mapping[str, Quirks] = {
         max_tokens_field="max_tokens",
         developer_role=False,
     ),
+    # Vendors of embeddings and rerankings, which have no chat.
+    "jina": Quirks(
+        base_url="https://api.jina.ai/v1",
+        cache_marks="none",
+        keeps_signatures=False,
+        refused=_OPENAI_ONLY | _CACHE_OPTIONS,
+    ),
+    "voyage": Quirks(
+        base_url="https://api.voyageai.com/v1",
+        cache_marks="none",
+        keeps_signatures=False,
+        refused=_OPENAI_ONLY | _CACHE_OPTIONS,
+        own=frozenset({"input_type", "truncation"}),
+        rename={"top_n": "top_k"},
+    ),
 }

@@ -162,6 +162,23 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
         )
         for name in ("openai", "gemini", "cohere")
     },
+    "moderation": (
+        "/v1/moderations",
+        {
+            "model": "moderation-openai", "custom_field": "x",
+            "input": [{"type": "text", "text": "a heron"}, {"type": "image_url", "image_url": {"url": IMAGE}}],
+        },
+    ),
+    **{
+        f"rerank-{name}": (
+            "/v1/rerank",
+            {
+                "model": f"rerank-{name}", "query": "a heron", "documents": ["grey herons", {"text": "a gull"}],
+                "return_documents": True, "custom_field": "x",
+            },
+        )
+        for name in ("openai", "cohere")
+    },
     **{
         f"images-{name}": (
             "/v1/images/generations",

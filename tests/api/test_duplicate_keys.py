@@ -79,6 +79,8 @@ BODIES = {
     ),
     "embeddings": ("/v1/embeddings", b'{"model":"vectors","input":"a","input":"b"}'),
     "images": ("/v1/images/generations", b'{"model":"images","prompt":"a","prompt":"b"}'),
+    "moderation": ("/v1/moderations", b'{"model":"judge","input":[{"type":"text","text":"a","text":"b"}]}'),
+    "rerank": ("/v1/rerank", b'{"model":"ranks","query":"a","documents":[{"text":"a","text":"b"}]}'),
     "speech": ("/v1/audio/speech", b'{"model":"voice","input":"a","voice":{"id":"a","id":"b"}}'),
 }
 
@@ -100,6 +102,8 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "chat": model("chat", input=1, output=2),
                 "vectors": model("embeddings", input=1),
                 "images": model("images", per_image={"*": {"*": "0.01"}}),
+                "judge": model("moderation", per_request="0.01"),
+                "ranks": model("rerank", per_search_unit="0.01"),
                 "voice": model("speech", per_character=1000),
             },
         },

@@ -1,4 +1,4 @@
-"""Embeddings, images, speech and transcriptions with callers and upstreams that misbehave: nothing held, nothing left.
+"""Every endpoint beside chat with callers and upstreams that misbehave: nothing held, nothing left.
 
 `settled` ends each test: no hold, a clean audit, no temporary file, and what was charged.
 """
@@ -59,6 +59,8 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
                 "least": model("embeddings", input=10_000, minimum="0.05"),
                 "called": model("embeddings", per_request="0.02"),
                 "images": model("images", per_image={"*": {"*": "0.01"}}),
+                "judge": model("moderation", per_request="0.01"),
+                "ranks": model("rerank", input=10_000),
                 "voice": model("speech", per_character=1000),
                 "timed": model("speech", per_second_out="0.01"),
                 "texts": model("chat", input=10_000, output=10_000),
@@ -73,9 +75,12 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "completions": ("/v1/completions", {"model": "texts", "prompt": [1, 2, 3], "max_tokens": 8}),
     "embeddings": ("/v1/embeddings", {"model": "vectors", "input": [[1, 2, 3]]}),
     "images": ("/v1/images/generations", {"model": "images", "prompt": "a heron"}),
+    "moderation": ("/v1/moderations", {"model": "judge", "input": "heron"}),
+    "rerank": ("/v1/rerank", {"model": "ranks", "query": "heron", "documents": ["heron"]}),
     "speech": ("/v1/audio/speech", {"model": "voice", "input": "heron", "voice": "alloy", "response_format": "pcm"}),
 }
-ENDPOINTS = [*REQUESTS, *FORMS]
+ENDPOINTS = [*REQUESTS, "edits", *FORMS]
+EDITS = "/v1/images/edits"
 
 
 def wav(seconds: float = 1.0) -> bytes:
@@ -94,10 +99,21 @@ def form(seconds: float = 1.0, *, boundary: str = "edge", model: str = "ears") -
     )  # fmt: skip
 
 
+def edit_form(*, boundary: str = "edge") -> bytes:
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="'.encode()
+    return (
+        head + b'model"\r\n\r\nimages\r\n' + head + b'prompt"\r\n\r\na heron\r\n'
+        + head + b'image"; filename="a.png"\r\n\r\n' + base64.b64decode(PNG) + bytes(600_000)
+        + f"\r\n--{boundary}--\r\n".encode()
+    )  # fmt: skip
+
+
 def request_of(endpoint: str, bearer: dict[str, str], *, seconds: float = 1.0) -> tuple[str, dict[str, str], bytes]:
     """Path, headers and body of a good request."""
     if endpoint in FORMS:
         return FORMS[endpoint], {**bearer, "Content-Type": "multipart/form-data; boundary=edge"}, form(seconds)
+    if endpoint == "edits":
+        return EDITS, {**bearer, "Content-Type": "multipart/form-data; boundary=edge"}, edit_form()
     path, document = REQUESTS[endpoint]
     return path, bearer, json.dumps(document).encode()
 
@@ -330,8 +346,9 @@ async def test_repeated_request_gets_the_same_answer_for_one_charge(
     headers = {**headers, "Idempotency-Key": "once"}
     first = await post(client, path, headers, body)
     charged = await after.charged()
-    if endpoint in FORMS:
-        headers["Content-Type"], body = "multipart/form-data; boundary=another", form(boundary="another")
+    if endpoint == "edits" or endpoint in FORMS:
+        encoded = edit_form if endpoint == "edits" else form
+        headers["Content-Type"], body = "multipart/form-data; boundary=another", encoded(boundary="another")
     again = await post(client, path, headers, body)
     assert (again[0], again[2]) == (200, first[2])
     assert again[1]["content-type"] == first[1]["content-type"]
@@ -377,13 +394,18 @@ LIES: list[Any] = [
     {"data": [{"embedding": ["1"]}]}, {"data": [{"embedding": [True]}]}, {"data": [{"embedding": "!!!!"}]},
     {"data": [{"embedding": "AAA="}]}, {"data": [{"embedding": "AADAfw=="}]}, {"data": [{"embedding": [1e39]}]},
     {"data": [{"embedding": [1]}, {"embedding": [1]}]}, {"data": [{"embedding": [1], "index": 7}]},
+    {"results": [{"flagged": 5}]}, {"results": [{"flagged": True, "categories": {}}]},
+    {"results": [{"flagged": True, "categories": {}, "category_scores": {"hate": 2}}]},
+    {"results": [{"flagged": True, "categories": {"hate": 5}, "category_scores": {"hate": "1"}}] * 2},
+    {"results": [{"index": 0}]}, {"results": [{"index": 1, "relevance_score": 1}]}, {"results": 5}, {"results": [5]},
+    {"results": [{"index": 0, "relevance_score": "1"}]}, {"results": [{"index": 0, "relevance_score": True}]},
     {"data": [{"b64_json": 5}]}, {"data": [{"b64_json": ""}]}, {"data": [{"b64_json": "not base64"}]},
     {"data": [{"b64_json": "AAA"}]}, {"data": [{"url": 5}]}, {"text": None}, {"text": 5}, {"text": []},
     {"text": "x", "segments": 5}, {"text": "x", "words": [5]}, {"text": "x", "duration": "long"},
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("endpoint", ["completions", "embeddings", "images", *FORMS])
+@pytest.mark.parametrize("endpoint", ["completions", "edits", "embeddings", "images", "moderation", "rerank", *FORMS])
 async def test_invalid_upstream_answers_give_a_502_or_an_answer_and_never_a_500(
     client: Client, bearer: dict[str, str], upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
@@ -397,6 +419,7 @@ async def test_invalid_upstream_answers_give_a_502_or_an_answer_and_never_a_500(
         b"NaN",
         b'{"data":[{"embedding":[NaN]}]}',
         b'{"data":[{"embedding":[Infinity]}]}',
+        b'{"results":[{"index":0,"relevance_score":1e999}]}',
         b"\xff",
         b"[" * 9999,
     ):
@@ -415,7 +438,7 @@ USAGES: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("endpoint", ["completions", "embeddings", "images", *FORMS])
+@pytest.mark.parametrize("endpoint", ["completions", "edits", "embeddings", "images", "rerank", *FORMS])
 async def test_absurd_usage_costs_no_more_than_its_bounds_and_never_nothing(
     client: Client, bearer: dict[str, str], gateway: Gateway, upstream: FakeUpstream, after: After, endpoint: str
 ) -> None:
@@ -427,15 +450,17 @@ async def test_absurd_usage_costs_no_more_than_its_bounds_and_never_nothing(
         timed = {"type": "duration", **usage} if isinstance(usage, dict) else usage
         answers = {
             "embeddings": {"data": [{"embedding": [1.0], "index": 0}], "usage": usage},
+            "edits": {"data": [{"b64_json": PNG}], "usage": usage},
             "images": {"data": [{"b64_json": PNG}], "usage": usage},
             "completions": {"choices": [{"index": 0, "text": "x", "finish_reason": "stop"}], "usage": usage},
+            "rerank": {"results": [{"index": 0, "relevance_score": 1.0}], "usage": usage},
             **{name: {"text": "x", "usage": timed} for name in FORMS},
         }
         upstream.answer = lambda _, answers=answers: Reply.json(answers[endpoint])  # type: ignore[misc]
         status, _, text = await post(client, path, headers, body)
         assert status == 200, (usage, text)
         charged = await after.charged()
-        is_bounded = endpoint not in ("completions", "embeddings")
+        is_bounded = endpoint not in ("completions", "embeddings", "rerank")
         most = holds[-1].amount if is_bounded else (len(body) + 4096 + 8) * UNIT
         assert 0 < charged - before <= most, usage
         before = charged

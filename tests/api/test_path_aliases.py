@@ -23,6 +23,7 @@ ROUTES = {"/v1/models", "/v1/models/x", "/v1/chat/completions"}
         ("/openai/deployments/m1/chat/completions", ("/v1/chat/completions", "m1")),
         ("/openai/deployments/org%2Fm:1/audio/speech/", ("/v1/audio/speech", "org/m:1")),
         ("/openai/deployments/org/m:1/embeddings", ("/v1/embeddings", "org/m:1")),
+        ("/openai/deployments/m/images/edits", ("/v1/images/edits", "m")),
         ("/openai/deployments//embeddings", ("/v1/deployments//embeddings", "")),
         ("/openai/deployments/chat/completions", ("/v1/completions", "chat")),
         ("/openai/deployments/m1/nothing", ("/v1/deployments/m1/nothing", "")),

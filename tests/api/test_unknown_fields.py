@@ -16,6 +16,8 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
     "embeddings": ("/v1/embeddings", {"input": "Hi"}),
     "images": ("/v1/images/generations", {"prompt": "Hi"}),
+    "moderation": ("/v1/moderations", {"input": "Hi"}),
+    "rerank": ("/v1/rerank", {"query": "Hi", "documents": ["Hi"]}),
     "speech": ("/v1/audio/speech", {"input": "Hi", "voice": "alloy"}),
 }
 

@@ -262,6 +262,7 @@ LITELLM = {
     },
     "dall-e-3": {"litellm_provider": "openai", "mode": "image_generation", "output_cost_per_image": 0.04},
     "rerank-1": {"litellm_provider": "cohere", "mode": "rerank", "input_cost_per_query": 0.002},
+    "ocr-1": {"litellm_provider": "mistral", "mode": "ocr", "ocr_cost_per_page": 0.001},
     "free-one": {"litellm_provider": "openai", "mode": "chat", "input_cost_per_token": 0, "output_cost_per_token": 0},
 }  # fmt: skip
 
@@ -283,7 +284,8 @@ def test_the_file_of_litellm_is_read() -> None:
     assert (tier["above_input_tokens"], f"{tier['input']:f}", f"{tier['output']:f}") == (200_000, "2.5", "15")
     assert shown["openai/text-embedding-3-small"]["input"] == "0.02"
     assert "per_image" in shown["openai/dall-e-3"]
-    assert found.left_out == {"mode rerank": 1, "no price": 1}
+    assert shown["cohere/rerank-1"] == {"per_search_unit": "0.002"}
+    assert found.left_out == {"mode ocr": 1, "no price": 1}
 
 
 def test_wrong_amounts_of_litellm_are_named() -> None:

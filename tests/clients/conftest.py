@@ -2,9 +2,9 @@
 
 `served` has the address and a key; `poor_key` belongs to an account without money, `modest_key` to one whose calls
 get a lower output limit. Models on LiteLLM: words, record, tide, limited, broken, window and org/m:1. Models on the
-scripted upstream: scripted, native (with the Responses API), texts (with completions), vectors, pictures, voice,
-scribe, and closed, whose group nobody is in. Sharp edge: all tests share the gateway, so what one leaves enqueued the
-next would get.
+scripted upstream: scripted, native (with the Responses API), texts (with completions), vectors, pictures, judge, ranks,
+voice, scribe, and closed, whose group nobody is in. Sharp edge: all tests share the gateway, so what one leaves
+enqueued the next would get.
 """
 
 from __future__ import annotations
@@ -65,6 +65,16 @@ price = { input = 1 }
 provider = "scripted"
 endpoints = ["images"]
 price = { per_image = { "*" = 0.001 } }
+
+[models.judge]
+provider = "scripted"
+aliases = ["omni-moderation-latest"]
+endpoints = ["moderation"]
+
+[models.ranks]
+provider = "scripted"
+endpoints = ["rerank"]
+price = { per_search_unit = 0.002 }
 
 [models.voice]
 provider = "scripted"

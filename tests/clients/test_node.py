@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,18 @@ def test_openai_translates(play: Play, scripted: ScriptedUpstream) -> None:
     assert [segment["id"] for segment in seen["verbose"]["segments"]] == [0, 1]
     assert seen["text"].startswith("WEBVTT")
     assert {one.path for one in scripted.seen} == {"/v1/audio/translations"}
+
+
+def test_openai_moderates_without_a_model(play: Play) -> None:
+    seen = play("openai", "moderations")
+    assert (seen["id"][:5], seen["model"], seen["flagged"]) == ("modr-", "judge", [[False, False], [True, False]])
+
+
+def test_openai_edits_images(play: Play, scripted: ScriptedUpstream) -> None:
+    seen = play("openai", "edits")
+    assert seen["images"] == [PIXEL, PIXEL]
+    assert seen["types"] == ["image_edit.partial_image", "image_edit.completed"]
+    assert scripted.seen[0].body.count(b64decode(PIXEL)) == 3
 
 
 def test_openai_reads_base64_vectors(play: Play, scripted: ScriptedUpstream) -> None:

@@ -108,3 +108,22 @@ def test_langchain_embeds_documents_and_queries(served: RunningGateway, scripted
     assert [len(vector) for vector in documents] == [4, 4]
     assert vectors.embed_query(TEXTS[1]) == documents[1]
     assert scripted.seen[0].json["input"] == TEXTS
+
+
+def test_image_is_edited_whole_and_streamed(client: OpenAI, scripted: ScriptedUpstream) -> None:
+    image = b64decode(PIXEL)
+    answer = client.images.edit(model="pictures", prompt="a hat", image=image, mask=image, n=2, input_fidelity="high")
+    assert answer.data is not None
+    assert [one.b64_json for one in answer.data] == [PIXEL, PIXEL]
+    assert scripted.seen[0].path == "/v1/images/edits"
+    assert scripted.seen[0].body.count(image) == 2
+    stream = client.images.edit(model="pictures", prompt="a hat", image=[image, image], stream=True, partial_images=1)
+    assert [event.type for event in stream] == ["image_edit.partial_image", "image_edit.completed"]
+
+
+def test_variation_of_an_image(client: OpenAI, scripted: ScriptedUpstream) -> None:
+    with pytest.warns(DeprecationWarning):  # OpenAI has none any more, other servers have
+        answer = client.images.create_variation(model="pictures", image=b64decode(PIXEL))
+    assert answer.data is not None
+    assert answer.data[0].b64_json == PIXEL
+    assert scripted.seen[0].path == "/v1/images/variations"

@@ -150,7 +150,7 @@ def test_demo_settings_need_no_file(tmp_path: Path) -> None:
     settings = demo_settings(tmp_path)
     assert settings.data_dir == tmp_path
     assert {provider.plugin for provider in settings.providers.values()} == {"fake"}
-    assert all(model.price is not None for model in settings.models.values())
+    assert [name for name, model in settings.models.items() if model.price is None] == ["fake-moderation"]
     assert all(model.groups == tuple(settings.groups) == ("default", "partner") for model in settings.models.values())
     assert settings.server.host == settings.metrics.host == settings.console.host == "127.0.0.1"
     assert settings.is_demo

@@ -61,7 +61,9 @@ def methods(capability: type) -> dict[str, str]:
     return {name: f"{name}({', '.join(inspect.signature(call).parameters)})" for name, call in found.items()}
 
 
-@pytest.mark.parametrize("name", ["Chat", "Embeddings", "Images", "Speech", "Transcription"])
+@pytest.mark.parametrize(
+    "name", ["Chat", "Embeddings", "Images", "ImageEdit", "Moderation", "Rerank", "Speech", "Transcription"]
+)
 def test_every_method_and_flag_of_a_capability_is_documented(name: str) -> None:
     (section,) = re.findall(rf"^### {name}\n(.*?)(?=^###? )", DOCS, re.MULTILINE | re.DOTALL)
     capability = getattr(gateway, name)
@@ -76,6 +78,9 @@ def test_names_about_requests_and_answers_are_attributes_of_their_classes() -> N
         gateway.ChatRequest,
         gateway.EmbeddingRequest,
         gateway.ImageRequest,
+        gateway.ImageEditRequest,
+        gateway.ModerationRequest,
+        gateway.RerankRequest,
         gateway.SpeechRequest,
         gateway.TranscriptionRequest,
     )

@@ -1,4 +1,4 @@
-"""A provider of vectors, images, sound or transcripts may give back anything: answered or refused, and settled once."""
+"""A provider of anything but chats may give back anything: answered or refused, and settled once."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ from gateway import (
     Embeddings,
     GeneratedImage,
     ImageAnswer,
+    ImageEdit,
     ImageEvent,
     Images,
     ImageUsage,
+    Moderation,
+    ModerationAnswer,
+    ModerationResult,
     Provider,
+    RankedDocument,
+    Rerank,
+    RerankAnswer,
     Segment,
     Speech,
     SpeechChunk,
@@ -41,6 +48,7 @@ from gateway.plugins.loader import load_plugins
 from gateway.routing.circuit_breaker import Circuit
 from gateway.runtime.gateway import Gateway
 from gateway.store import Store
+from gateway.testing.image_edit_cases import PIXEL
 from gateway.testing.transcription_cases import RecordedSilence
 from tests.conftest import PEPPER
 from tests.polling import until
@@ -53,12 +61,14 @@ FORMATS = ("json", "verbose_json", "srt", "vtt", "diarized_json", "text")
 VAST = 10**30
 PNG = "iVBORw0KGgo" + "A" * 89
 PRICE = {
-    "input": 1000, "output": 1, "audio_input": 1000, "audio_output": 1000, "image_output": 1,
+    "input": 1000, "output": 1, "audio_input": 1000, "audio_output": 1000, "image_input": 1, "image_output": 1,
     "per_second_in": "0.01", "per_second_out": "0.01", "per_image": {"*": {"*": "0.01"}}, "per_character": 1000,
+    "per_request": "0.001",
+    "per_search_unit": "0.01",
 }  # fmt: skip
 
 
-class Anything(Provider, Embeddings, Images, Speech, Transcription):
+class Anything(Provider, Embeddings, ImageEdit, Images, Moderation, Rerank, Speech, Transcription):
     """Gives back `what`, whatever it was asked."""
 
     name = "anything"
@@ -74,6 +84,19 @@ class Anything(Provider, Embeddings, Images, Speech, Transcription):
 
     def can_translate(self, target: Any) -> bool:
         return True
+
+    async def edit_images(self, request: Any, target: Any) -> Any:
+        return self.what[0]
+
+    async def stream_edits(self, request: Any, target: Any) -> AsyncIterator[Any]:
+        for item in self.what:
+            yield item
+
+    async def moderate(self, request: Any, target: Any) -> Any:
+        return self.what[0]
+
+    async def rerank(self, request: Any, target: Any) -> Any:
+        return self.what[0]
 
     async def transcribe(self, request: Any, target: Any) -> Any:
         return self.what[0]
@@ -94,7 +117,7 @@ class Anything(Provider, Embeddings, Images, Speech, Transcription):
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """One model, which does everything and charges for everything."""
-    endpoints = ["embeddings", "images", "speech", "transcription"]
+    endpoints = ["embeddings", "images", "moderation", "rerank", "speech", "transcription"]
     return parse(
         {
             "store": {"data_dir": str(tmp_path)},
@@ -128,6 +151,40 @@ VECTORS = [
     *(wrong(EmbeddingAnswer, [vector]) for vector in (bytearray(8), memoryview(bytes(8)), b"abc", b"\0\0\xc0\x7f")),
     *(wrong(EmbeddingAnswer, [[1.0]], usage) for usage in (*THINGS, CompletionUsage(VAST, 0, 0))),
     *(wrong(EmbeddingAnswer, [[1.0]], wrong(CompletionUsage, thing, 0, 0)) for thing in THINGS),
+]
+JUDGEMENTS = [
+    *THINGS,
+    *(wrong(ModerationAnswer, thing) for thing in THINGS),
+    *(wrong(ModerationAnswer, [thing]) for thing in THINGS),
+    *(wrong(ModerationAnswer, [wrong(ModerationResult, thing, {}, {})]) for thing in THINGS),
+    *(wrong(ModerationAnswer, [wrong(ModerationResult, True, thing, {})]) for thing in THINGS),
+    *(wrong(ModerationAnswer, [wrong(ModerationResult, True, {}, thing)]) for thing in THINGS),
+    *(wrong(ModerationAnswer, [wrong(ModerationResult, True, {}, {}, thing)]) for thing in THINGS),
+    *(wrong(ModerationAnswer, [wrong(ModerationResult, True, {"hate": thing}, {})]) for thing in THINGS),
+    *(
+        wrong(ModerationAnswer, [wrong(ModerationResult, True, {}, {"hate": thing})])
+        for thing in (*THINGS, True, 1.5, -0.1, math.inf)
+    ),
+    *(
+        wrong(ModerationAnswer, [wrong(ModerationResult, True, {}, {}, {"hate": thing})])
+        for thing in (*THINGS, [[]], [{}], ["text", "smell"])
+    ),
+    wrong(ModerationAnswer, [wrong(ModerationResult, True, {5: True, "\ud800": True}, {None: 0.5})]),
+    ModerationAnswer([ModerationResult(True, {}, {})] * 2),
+]
+RANKINGS = [
+    *THINGS,
+    *(wrong(RerankAnswer, thing) for thing in THINGS),
+    *(wrong(RerankAnswer, [thing]) for thing in THINGS),
+    *(wrong(RerankAnswer, [wrong(RankedDocument, thing, 1.0)]) for thing in (*THINGS, True, 0, -1, 1.0)),
+    *(wrong(RerankAnswer, [wrong(RankedDocument, 0, thing)]) for thing in (*THINGS, True, math.inf, 10**400)),
+    *(wrong(RerankAnswer, [RankedDocument(0, 1.0)], usage) for usage in (*THINGS, CompletionUsage(VAST, 0, 0))),
+    *(wrong(RerankAnswer, [RankedDocument(0, 1.0)], wrong(CompletionUsage, thing, 0, 0)) for thing in THINGS),
+    *(
+        wrong(RerankAnswer, [RankedDocument(0, 1.0)], wrong(CompletionUsage, 1, 0, 1, search_units=thing))
+        for thing in (*THINGS, -1, math.inf)
+    ),
+    RerankAnswer([RankedDocument(0, 1.0)] * 2),
 ]
 IMAGES = [
     *THINGS,
@@ -182,20 +239,28 @@ EVENTS = [
 ]
 
 
-def form(**fields: str) -> aiohttp.FormData:
+def form(path: str, **fields: str) -> aiohttp.FormData:
     data = aiohttp.FormData()
     for name, value in {"model": "m", **fields}.items():
         data.add_field(name, value)
-    data.add_field("file", io.BytesIO(RecordedSilence(0.5).data), filename="a.wav")
+    if "images" in path:
+        data.add_field("image", io.BytesIO(PIXEL), filename="a.png")
+    else:
+        data.add_field("file", io.BytesIO(RecordedSilence(0.5).data), filename="a.wav")
     return data
 
 
+FORMS = ("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/images/edits")
 CASES: dict[str, tuple[str, Any, list[Any]]] = {
     "vectors": ("/v1/embeddings", {"model": "m", "input": "hi"}, VECTORS),
     "base64": ("/v1/embeddings", {"model": "m", "input": "hi", "encoding_format": "base64"}, VECTORS),
+    "judgements": ("/v1/moderations", {"model": "m", "input": "hi"}, JUDGEMENTS),
+    "rankings": ("/v1/rerank", {"model": "m", "query": "hi", "documents": ["hi"]}, RANKINGS),
     "images": ("/v1/images/generations", {"model": "m", "prompt": "hi"}, IMAGES),
     "addresses": ("/v1/images/generations", {"model": "m", "prompt": "hi", "response_format": "url"}, IMAGES),
     "image events": ("/v1/images/generations", {"model": "m", "prompt": "hi", "stream": True}, IMAGE_EVENTS),
+    "edits": ("/v1/images/edits", {"prompt": "hi"}, IMAGES),
+    "edit events": ("/v1/images/edits", {"prompt": "hi", "stream": "true"}, IMAGE_EVENTS),
     "sound": ("/v1/audio/speech", {"model": "m", "input": "hi", "voice": "v", "response_format": "pcm"}, SOUNDS),
     "sound events": ("/v1/audio/speech", {"model": "m", "input": "hi", "voice": "v", "stream_format": "sse"}, SOUNDS),
     **{name: ("/v1/audio/transcriptions", {"response_format": name}, TRANSCRIPTS) for name in FORMATS},
@@ -226,7 +291,7 @@ async def test_any_provider_result_is_an_answer_or_a_502_settled_once(
     statuses: dict[int, int] = {}
     for answer in answers:
         monkeypatch.setattr(Anything, "what", answer if "events" in case or case == "sound" else [answer])
-        sent: dict[str, Any] = {"data": form(**fields)} if "/audio/trans" in path else {"json": fields}
+        sent: dict[str, Any] = {"data": form(path, **fields)} if path in FORMS else {"json": fields}
         headers = {name: value for name, value in client.headers.items() if name != "Content-Type"}
         async with client.request("POST", path, headers=headers, **sent) as response:
             try:
@@ -264,7 +329,7 @@ async def test_transcript_without_its_final_event_costs_nothing(
     monkeypatch.setattr(Anything, "what", [TranscriptEvent(done=Transcript("I heard")), "and then nonsense"])
     headers = {name: value for name, value in client.headers.items() if name != "Content-Type"}
     async with client.request(
-        "POST", "/v1/audio/transcriptions", headers=headers, data=form(stream="true")
+        "POST", "/v1/audio/transcriptions", headers=headers, data=form("/v1/audio/transcriptions", stream="true")
     ) as response:
         assert response.status == 502
     assert (await until(lambda: free(accounts))).balance == BALANCE

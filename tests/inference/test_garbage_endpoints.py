@@ -23,6 +23,7 @@ from gateway.errors import Draining
 from gateway.log import gateway_log
 from gateway.runtime.gateway import Gateway
 from gateway.testing import FakeUpstream, Reply
+from gateway.testing.image_edit_cases import PIXEL
 from gateway.testing.openai_dialect import openai_dialect
 from gateway.testing.reply import Seen
 from gateway.uploads.spool import Spool
@@ -72,8 +73,9 @@ FAILURES: dict[str, Fail] = {
 class Ask:
     """One kind of request."""
 
-    def __init__(self, path: str, *, seconds: float = 0.0, **fields: Any) -> None:
+    def __init__(self, path: str, *, seconds: float = 0.0, image: bytes = b"", **fields: Any) -> None:
         self.path = path
+        self.image = image  # in a form
         self.seconds = seconds  # of sound, in a form
         self.fields = fields
 
@@ -85,6 +87,10 @@ class Ask:
             headers["Content-Type"] = "multipart/form-data; boundary=edge"
             texts = [("model", model), *self.fields.items(), *fields.items()]
             options = {"data": encode(*texts, file=wav(self.seconds))}
+        if self.image:
+            headers["Content-Type"] = "multipart/form-data; boundary=edge"
+            texts = [("model", model), *self.fields.items(), *fields.items()]
+            options = {"data": encode(*texts, file=self.image, name="image")}
         async with client.request("POST", f"/v1/{self.path}", headers=headers, **options) as response:
             with contextlib.suppress(aiohttp.ClientError):
                 await response.read()
@@ -100,6 +106,11 @@ ASKS = {
     "embeddings": Ask("embeddings", input="some words"),
     "images": Ask("images/generations", prompt="a heron"),
     "images, streamed": Ask("images/generations", prompt="a heron", stream=True, partial_images=2),
+    "edits": Ask("images/edits", image=PIXEL, prompt="a heron"),
+    "edits, streamed": Ask("images/edits", image=PIXEL, prompt="a heron", stream="true", partial_images="2"),
+    "edits of a file on the disk": Ask("images/edits", image=PIXEL + bytes(600_000), prompt="a heron"),
+    "moderation": Ask("moderations", input="some words"),
+    "rerank": Ask("rerank", query="some words", documents=["words", "none"]),
     "speech": Ask("audio/speech", voice="alloy", input="Read this."),
     "speech, as events": Ask("audio/speech", voice="alloy", input="Read this.", stream_format="sse"),
     "transcription": Ask("audio/transcriptions", seconds=2.0),
@@ -126,8 +137,11 @@ def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     up: dict[str, Any] = {"plugin": "openai", "base_url": upstream.base_url, "api_key": "sk-upstream-canary-0123456789"}
     up["completions"] = True
     nobody = {**up, "base_url": "http://127.0.0.1:1/v1"}
-    endpoints = ["chat", "embeddings", "images", "speech", "transcription"]
-    shared = {"price": {"input": 1, "output": 2, "per_second_in": "0.000001"}, "endpoints": endpoints}
+    endpoints = ["chat", "embeddings", "images", "moderation", "rerank", "speech", "transcription"]
+    shared = {
+        "price": {"input": 1, "output": 2, "per_second_in": "0.000001", "per_request": "0.000001"},
+        "endpoints": endpoints,
+    }
     alone = {"provider": "up", "retries": 0, **shared}
     pair: dict[str, Any] = {
         "targets": [{"provider": "up", "model": "first"}, {"provider": "other", "model": "second"}],

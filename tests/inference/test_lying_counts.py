@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ MARGIN = 4096  # tokens of input that an upstream may add to a request
 @pytest.fixture
 def settings(tmp_path: Path, upstream: FakeUpstream) -> Settings:
     """One model for every endpoint."""
-    endpoints = ["chat", "embeddings", "images", "speech", "transcription"]
+    endpoints = ["chat", "embeddings", "images", "rerank", "speech", "transcription"]
     return parse(
         {
             "store": {"data_dir": str(tmp_path)},
@@ -158,6 +159,21 @@ async def test_embeddings_are_charged_at_most_the_bytes_that_were_forwarded_and_
     assert meta["estimated"]
 
 
+async def test_rerankings_are_charged_at_most_the_bytes_that_were_forwarded_and_the_margin(
+    client: Client, upstream: FakeUpstream, ledger: Ledger
+) -> None:
+    usage = {"prompt_tokens": 10**9, "total_tokens": 10**9}
+    upstream.enqueue(Reply.json({"results": [{"index": 0, "relevance_score": 1.0}], "usage": usage}))
+    body = {"model": "m1", "query": "one", "documents": ["one two"]}
+    async with client.request("POST", "/v1/rerank", json=body) as response:
+        answer = await response.json()
+        assert response.headers["x-gateway-estimated"] == "true"
+    meta = await charged(ledger, response)
+    assert MARGIN < meta["usage"]["in_text"] <= MARGIN + 100
+    assert answer["usage"]["prompt_tokens"] == meta["usage"]["in_text"]
+    assert meta["estimated"]
+
+
 @pytest.mark.holds("prices.md#counts-of-upstreams-3")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_images_are_charged_at_most_the_output_that_was_held(
@@ -176,6 +192,24 @@ async def test_images_are_charged_at_most_the_output_that_was_held(
     meta = await charged(ledger, response)
     assert meta["usage"]["out_image"] == 500  # the most that an image of low quality is held for
     assert meta["usage"]["in_text"] <= MARGIN + 200
+    assert meta["estimated"]
+
+
+@pytest.mark.holds("prices.md#counts-of-upstreams-3", "prices.md#counts-of-upstreams-4")
+async def test_edits_are_charged_at_most_what_their_images_and_the_hold_permit(
+    client: Client, upstream: FakeUpstream, ledger: Ledger
+) -> None:
+    usage = {"input_tokens": 900_000, "output_tokens": 900_000, "total_tokens": 1_800_000}
+    upstream.enqueue(Reply.json({"created": 1, "data": [{"b64_json": PIXEL}], "usage": usage}))
+    headers = {**client.headers, "Content-Type": "multipart/form-data; boundary=edge"}
+    fields = ("model", "m1"), ("prompt", "a heron"), ("size", "1024x1024"), ("quality", "low")
+    data = encode(*fields, file=b64decode(PIXEL) + bytes(500_000), name="image")
+    async with client.request("POST", "/v1/images/edits", headers=headers, data=data) as response:
+        assert response.status == 200
+        await response.read()
+    meta = await charged(ledger, response)
+    assert meta["usage"]["out_image"] == 500
+    assert meta["usage"]["in_text"] + meta["usage"].get("in_image", 0) <= MARGIN + 4 * 1100 + 100
     assert meta["estimated"]
 
 

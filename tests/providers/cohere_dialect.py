@@ -63,6 +63,14 @@ def cohere(seen: Seen) -> Reply:
         return Reply.json(
             {"id": "e", "embeddings": {"float": [[float(len(text)), *rest] for text in texts]}, "meta": meta}
         )
+    if seen.path == "/v2/rerank":
+        asked = seen.json
+        query = set(asked["query"].split())
+        scores = [len(query & set(text.split())) / len(query) for text in asked["documents"]]
+        order = sorted(range(len(scores)), key=lambda at: -scores[at])[: asked.get("top_n")]
+        meta = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1.0}}
+        results = [{"index": at, "relevance_score": scores[at]} for at in order]
+        return Reply.json({"id": "r", "results": results, "meta": meta})
     if seen.path != "/v2/chat":
         return Reply.json({"message": f"no such path: {seen.path}"}, status=404)
     asked = seen.json

@@ -30,6 +30,7 @@ from gateway.errors import (
 from gateway.http_server.server import HTTPServer
 from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
+from gateway.schemas.scoring.rerank import RerankRequest
 from gateway.testing import FakeUpstream, Reply, ask, check_provider
 from gateway_providers.openai import OpenAIProvider, Preset
 from gateway_providers.openai.history import short_call_id
@@ -91,6 +92,9 @@ async def answer_to(preset: str, reply: Reply) -> ChatCompletion:
 # The table -----------------------------------------------------------------------------------------------------------
 
 
+RENAMED = ALL_FIELDS | set(RerankRequest.field_classes)
+
+
 def test_every_preset_is_a_valid_choice_and_every_choice_is_a_preset() -> None:
     assert set(typing.get_args(Preset)) == set(PRESETS)
 
@@ -98,7 +102,7 @@ def test_every_preset_is_a_valid_choice_and_every_choice_is_a_preset() -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_name_only_existing_fields(preset: str) -> None:
     quirks = PRESETS[preset]
-    assert quirks.refused <= ALL_FIELDS and set(quirks.rename) <= ALL_FIELDS - quirks.refused
+    assert quirks.refused <= ALL_FIELDS and set(quirks.rename) <= RENAMED - quirks.refused
     assert set(quirks.instead) <= ALL_FIELDS - quirks.refused
     assert set(quirks.instead.get("reasoning_effort", {})) <= set(EFFORTS)
 

@@ -19,12 +19,15 @@ from gateway.testing.reply import Seen
 from tests.api.conftest import Client
 
 CHAT, EMBEDDINGS, IMAGES = "/v1/chat/completions", "/v1/embeddings", "/v1/images/generations"
+MODERATIONS, RERANK = "/v1/moderations", "/v1/rerank"
 SPEECH, TRANSCRIPTIONS = "/v1/audio/speech", "/v1/audio/transcriptions"
 COMPLETIONS, TRANSLATIONS = "/v1/completions", "/v1/audio/translations"
 #: The dialects of each endpoint: models are called ENDPOINT-DIALECT.
 DIALECTS = {
     EMBEDDINGS: ("openai", "gemini", "cohere"),
     IMAGES: ("openai", "gemini"),
+    MODERATIONS: ("openai",),
+    RERANK: ("openai", "cohere"),
     SPEECH: ("openai", "gemini", "deepgram", "elevenlabs"),
     TRANSCRIPTIONS: ("openai", "gemini", "deepgram", "elevenlabs"),
     TRANSLATIONS: ("openai",),
@@ -34,21 +37,32 @@ PRICES: dict[str, dict[str, Any]] = {
     CHAT: {"input": 1, "output": 2},
     EMBEDDINGS: {"input": 1000},
     IMAGES: {"per_image": {"*": "0.01"}},
+    MODERATIONS: {"per_request": "0.01"},
+    RERANK: {"input": 1000, "per_search_unit": "0.01"},
     SPEECH: {"per_character": 1000},
     TRANSCRIPTIONS: {"per_second_in": "0.01"},
     TRANSLATIONS: {"per_second_in": "0.01"},
     COMPLETIONS: {"input": 1, "output": 2},
 }
 KINDS = {
-    CHAT: "chat", EMBEDDINGS: "embeddings", IMAGES: "images", SPEECH: "speech", TRANSCRIPTIONS: "transcription",
-    TRANSLATIONS: "transcription", COMPLETIONS: "chat",
-}  # fmt: skip
+    CHAT: "chat",
+    COMPLETIONS: "chat",
+    EMBEDDINGS: "embeddings",
+    IMAGES: "images",
+    MODERATIONS: "moderation",
+    RERANK: "rerank",
+    SPEECH: "speech",
+    TRANSCRIPTIONS: "transcription",
+    TRANSLATIONS: "transcription",
+}
 #: The least body of each endpoint.
 BODIES: dict[str, dict[str, Any]] = {
     CHAT: {"messages": [{"role": "user", "content": "Hi"}]},
     COMPLETIONS: {"prompt": "Hi"},
     EMBEDDINGS: {"input": ["a grey heron"]},
     IMAGES: {"prompt": "a grey heron"},
+    MODERATIONS: {"input": "a grey heron"},
+    RERANK: {"query": "a grey heron", "documents": ["a heron", {"text": "a gull"}]},
     SPEECH: {"input": "Three herons.", "voice": "alloy", "response_format": "wav"},
 }
 
@@ -109,6 +123,9 @@ def right_answer(seen: Seen) -> Reply:
     if path.endswith("/v2/embed"):
         floats = [[0.5, 0.25] for _ in seen.json["texts"]]
         return Reply.json({"embeddings": {"float": floats}, "meta": {"billed_units": {"input_tokens": 3}}})
+    if path.endswith("/v2/rerank"):
+        results = [{"index": index, "relevance_score": 0.5} for index in range(len(seen.json["documents"]))]
+        return Reply.json({"id": "r", "results": results, "meta": {"billed_units": {"search_units": 1}}})
     if "enerateContent" in path:
         return _gemini(path, seen.body)
     if path.endswith("/v1/speak") or "/v1/text-to-speech/" in path:

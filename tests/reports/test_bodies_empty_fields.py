@@ -22,6 +22,8 @@ from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.completions.request import CompletionsRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageRequest
+from gateway.schemas.scoring.moderation import ModerationRequest
+from gateway.schemas.scoring.rerank import RerankRequest
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest, TranslationRequest
 from gateway.testing import FakeUpstream
@@ -36,6 +38,8 @@ from tests.reports.endpoints import (
     EMBEDDINGS,
     IMAGES,
     KINDS,
+    MODERATIONS,
+    RERANK,
     SPEECH,
     TRANSCRIPTIONS,
     TRANSLATIONS,
@@ -48,6 +52,8 @@ REQUIRED = {
     CHAT: {"model", "messages"},
     EMBEDDINGS: {"model", "input"},
     IMAGES: {"model", "prompt"},
+    MODERATIONS: {"model", "input"},
+    RERANK: {"model", "query", "documents"},
     SPEECH: {"model", "input", "voice"},
     TRANSCRIPTIONS: {"model", "file"},
     TRANSLATIONS: {"model", "file"},
@@ -59,6 +65,8 @@ FIELDS = {
         (CHAT, ChatRequest),
         (EMBEDDINGS, EmbeddingRequest),
         (IMAGES, ImageRequest),
+        (MODERATIONS, ModerationRequest),
+        (RERANK, RerankRequest),
         (SPEECH, SpeechRequest),
         (TRANSCRIPTIONS, TranscriptionRequest),
         (TRANSLATIONS, TranslationRequest),

@@ -19,6 +19,11 @@ base_url = "{address}"
 [models.scripted]
 provider = "scripted"
 price = {{ input = 1, output = 2 }}
+
+[models.ranks]
+provider = "scripted"
+endpoints = ["rerank"]
+price = {{ per_search_unit = 0.002 }}
 """
 
 

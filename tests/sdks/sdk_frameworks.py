@@ -180,6 +180,16 @@ def test_langchain_raises_at_a_broken_stream(served: RunningGateway, scripted: S
         list(langchain(served, api).stream("Hello"))
 
 
+def test_langchain_cohere_ranks_documents(served: RunningGateway) -> None:
+    kind, document = import_module("langchain_cohere").CohereRerank, import_module("langchain_core.documents").Document
+    address = served.base_url.removesuffix("/v1")
+    ranker = kind(model="ranks", base_url=address, cohere_api_key=SecretStr(served.api_key), top_n=2)
+    texts = ["the price of tin", "five grey herons", "a grey morning"]
+    found = ranker.compress_documents([document(page_content=text) for text in texts], "grey herons")
+    scores = [(one.page_content, one.metadata["relevance_score"]) for one in found]
+    assert scores == [("five grey herons", 1.0), ("a grey morning", 0.5)]
+
+
 # LlamaIndex and LiteLLM as clients
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gateway.schemas.scoring.moderation import CATEGORIES
 from gateway.testing.standards import faults_of, read_message
 from gateway.testing.standards.deviations import DEVIATIONS
 from tests import standards_hook
@@ -136,6 +137,12 @@ CLAUDE: Document = {
 }
 GOOGLES: Document = {"name": "models/m", "version": "1", "inputTokenLimit": 9, "supportedGenerationMethods": ["embed"]}
 TOKENS: Document = {"totalTokens": 1, "promptTokensDetails": [{"modality": "TEXT", "tokenCount": 1}]}
+_SCORED = {
+    "flagged": False,
+    "categories": dict.fromkeys(CATEGORIES, False),
+    "category_scores": dict.fromkeys(CATEGORIES, 0.5),
+    "category_applied_input_types": {name: ["text"] for name in CATEGORIES},
+}
 WHOLE = {
     "/v1/chat/completions": CHAT,
     "/v1/completions": COMPLETION,
@@ -146,6 +153,7 @@ WHOLE = {
     "/v1/messages/count_tokens": {"input_tokens": 1},
     "/v1beta/models/m:generateContent": GEMINI,
     "/v1/images/generations": {"created": 1, "data": [{"b64_json": "AA=="}], "usage": IMAGE_USAGE},
+    "/v1/moderations": {"id": "modr-1", "model": "m", "results": [_SCORED]},
     "/v1/audio/transcriptions": {"text": "Hi", "usage": {"type": "duration", "seconds": 1.5}},
     "/v1/audio/transcriptions?verbose": VERBOSE,
     "/v1/audio/transcriptions?diarized": DIARIZED,
@@ -203,6 +211,7 @@ MEMBER = {
     "/v1/messages": "content",
     "/v1/messages/count_tokens": "input_tokens",
     "/v1/images/generations": "created",
+    "/v1/moderations": "results",
     "/v1/audio/transcriptions": "text",
     "/v1/audio/transcriptions?verbose": "text",
     "/v1/audio/transcriptions?diarized": "task",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 from msgspec import structs
 
@@ -41,7 +41,7 @@ class ImagesEndpoint(Endpoint[ImageRequest]):
     """Image generation."""
 
     name = "images"
-    capability = Images
+    capability: ClassVar[type] = Images
     answers = ImageAnswer
     prompt_param = "prompt"
     filter_code = "content_policy_violation"
@@ -147,7 +147,8 @@ def _used(call: Call, usage: ImageUsage | None, images: ImageCount, *, previews:
 
 def _bounds(call: Call) -> Bounds:
     """The bounds of the upstream's counts: its output has no other limit than what was held."""
-    return Bounds(call.body_size, limit=call.quote.worst_case.out_image or None)
+    forwarded = call.body_size or len(call.request.prompt.encode())  # of a form, its images are counted by themselves
+    return Bounds(forwarded, media=call.quote.prompt.in_image, limit=call.quote.worst_case.out_image or None)
 
 
 def _least(price: Price, images: int) -> Usage:
@@ -168,5 +169,5 @@ def _public(usage: Usage) -> ImageUsage:
         input_tokens=usage.tokens_in,
         output_tokens=usage.tokens_out,
         total_tokens=usage.tokens_in + usage.tokens_out,
-        input_tokens_details=TokenKinds(text_tokens=usage.in_text),
+        input_tokens_details=TokenKinds(text_tokens=usage.in_text, image_tokens=usage.in_image),
     )

@@ -40,8 +40,6 @@ from gateway.schemas.transcription import (
 )
 from gateway.uploads.upload import UploadedForm
 
-#: Text fields of the form that may be long: audio of a few seconds, as data URLs.
-LARGE_FIELDS = frozenset({"known_speaker_references"})
 #: Bytes per second of audio without a duration in its headers: for the charge, and for the hold.
 UNKNOWN_RATE = 16_000
 LEAST_RATE = 4_000

@@ -34,6 +34,7 @@ PATHS = (
     (re.compile(r"/embeddings$"), "embeddings"),
     (re.compile(r"/images/generations$"), "images"),
     (re.compile(r"/images/edits$"), "edits"),
+    (re.compile(r"/moderations$"), "moderations"),
     (re.compile(r"/audio/speech$"), "speech"),
     (re.compile(r"/audio/transcriptions$"), "transcriptions"),
     (re.compile(r"/audio/translations$"), "translations"),

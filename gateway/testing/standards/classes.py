@@ -137,6 +137,7 @@ KINDS: Mapping[str, Kinds] = {
     "embeddings": Kinds(_always(f"{OWN}:EitherForms"), NONE),
     "images": Kinds(_IMAGES, _image_event("openai.types:ImageGenStreamEvent")),
     "edits": Kinds(_IMAGES, _image_event("openai.types:ImageEditStreamEvent")),
+    "moderations": Kinds(_always("openai.types:ModerationCreateResponse"), NONE),
     "speech": Kinds(NONE, lambda name: f"{OWN}:Speech{name.removeprefix('speech.audio.').capitalize()}"),
     "transcriptions": Kinds(_transcript, _always("openai.types.audio:TranscriptionStreamEvent")),
     "translations": Kinds(_translation, NONE),

@@ -80,14 +80,17 @@ def wav(seconds: float = 2.0) -> bytes:
 Part = tuple[str, str | bytes]
 
 
-def encode(*fields: Part, file: bytes | None = b"", filename: str = "a.wav", boundary: str = "edge") -> bytes:
+def encode(
+    *fields: Part, file: bytes | None = b"", filename: str = "a.wav", boundary: str = "edge", name: str = "file"
+) -> bytes:
     """A form, the file last; the default is two seconds of silence, None leaves it out."""
     body = b""
-    for name, value in fields:
+    for field, value in fields:
         raw = value.encode() if isinstance(value, str) else value
-        body += f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + raw + b"\r\n"
+        body += f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"\r\n\r\n'.encode() + raw + b"\r\n"
     if file is not None:
-        body += f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{filename}"\r\n\r\n'.encode()
+        head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"; filename="{filename}"\r\n\r\n'
+        body += head.encode()
         body += (file or wav()) + b"\r\n"
     return body + f"--{boundary}--\r\n".encode()
 

@@ -1,5 +1,5 @@
 // Scenes with OpenAI's own client for Node: `node openai.mjs SCENE` prints what the application saw, as JSON.
-import OpenAI from "openai";
+import OpenAI, { toFile } from "openai";
 
 const client = new OpenAI({ baseURL: process.env.OPENAI_BASE_URL, apiKey: process.env.OPENAI_API_KEY, maxRetries: 0 });
 const messages = [{ role: "user", content: "Hello" }];
@@ -105,9 +105,24 @@ const scenes = {
     const { data, usage } = await client.embeddings.create({ model: "vectors", input: ["one two", "three"] });
     return { vectors: data.map(({ embedding }) => [...embedding]), usage };
   },
+  async moderations() {
+    const { id, model, results } = await client.moderations.create({ input: ["a heron", "kill"] });
+    return { id, model, flagged: results.map(({ flagged, categories }) => [flagged, categories["violence/graphic"]]) };
+  },
   async images() {
     const { data } = await client.images.generate({ model: "pictures", prompt: "a heron", n: 2 });
     return data.map(({ b64_json }) => b64_json);
+  },
+  async edits() {
+    const bytes = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNoaGgAAAMEAYFL09IQAAAAAElFTkSuQmCC", "base64");
+    const image = () => toFile(bytes, "a.png", { type: "image/png" });
+    const asked = { model: "pictures", prompt: "a hat", image: [await image(), await image()], mask: await image() };
+    const { data } = await client.images.edit({ ...asked, n: 2 });
+    const types = [];
+    for await (const event of await client.images.edit({ ...asked, stream: true, partial_images: 1 })) {
+      types.push(event.type);
+    }
+    return { images: data.map(({ b64_json }) => b64_json), types };
   },
   async image_stream() {
     const stream = await client.images.generate({ model: "pictures", prompt: "a heron", stream: true, partial_images: 2 });

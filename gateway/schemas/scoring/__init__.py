@@ -1,0 +1,1 @@
+"""Requests to models that score what they are given, and their answers: rerankings and moderations."""
