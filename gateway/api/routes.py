@@ -98,7 +98,11 @@ PATHS: Mapping[str, HandlerRoute] = {
 #: What follows a deployment in Azure's paths: the endpoints of OpenAI's API that have a model in their body.
 OPERATIONS = tuple(
     sorted(
-        (path.removeprefix("/v1") for path, route in PATHS.items() if route.endpoint is not None and not route.errors),
+        (
+            path.removeprefix("/v1")
+            for path, route in PATHS.items()
+            if path.startswith("/v1/") and route.endpoint is not None and not route.errors
+        ),
         key=len,
         reverse=True,
     )

@@ -131,7 +131,7 @@ def test_markdown_becomes_plain_text() -> None:
 
 def test_block_of_code_keeps_its_asterisks_and_marks() -> None:
     text = '# T\n\nBefore.\n\n```toml\n[models."openrouter/*"]\n- a `*b*` c\n# no heading\n```\n\n**After**.\n'
-    (section,) = sections_of("t.md", text)
+    (section,) = sections_of("t", text)
     assert section.text == 'Before. [models."openrouter/*"] - a `*b*` c # no heading After.'
 
 
