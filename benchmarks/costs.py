@@ -85,9 +85,10 @@ class Costs(Struct, frozen=True, kw_only=True):
     line_on_disk: int  # in a rewritten file, at most as much as in memory
     journal_per_request: int  # for some two minutes
     log_per_request: int
-    # The database, bytes per ledger line
+    # The database, per ledger line
     sqlite_line: int | None = None
     postgres_line: int | None = None
+    importer_cpu_per_line: float | None = None  # while it catches up; under load it waits for calls and falls behind
 
 
 @click.command()
@@ -118,9 +119,12 @@ def take(plan: Plan, database: str) -> Costs:
     plan.tell("what things take in the store")
     memory = store_memory()
     plan.tell("what lines take in the database")
+    lines = database_line()
+    in_postgres = database_line(database) if database else None
     in_database: dict[str, Any] = {
-        "sqlite_line": database_line(),
-        "postgres_line": database_line(database) if database else None,
+        "sqlite_line": lines.size,
+        "postgres_line": in_postgres and in_postgres.size,
+        "importer_cpu_per_line": (in_postgres or lines).cpu,
     }
     plan.tell("one account")
     one = one_account(plan)
@@ -169,6 +173,7 @@ def table_of(costs: Costs) -> str:
         ("a ledger line in it once it was rewritten", f"{costs.line_on_disk:,} bytes"),
         ("journal per request, for two minutes", f"{costs.journal_per_request:,} bytes"),
         ("access log per request", f"{costs.log_per_request:,} bytes"),
+        *_cpu_row("importer: CPU per ledger line, while it catches up", costs.importer_cpu_per_line),
         *_bytes_row("database: a ledger line with indexes and sums, SQLite", costs.sqlite_line),
         *_bytes_row("the same in PostgreSQL", costs.postgres_line),
     ]
@@ -176,6 +181,11 @@ def table_of(costs: Costs) -> str:
     busy = f"; others used {costs.others_percent:.0f} % of the gateway's core meanwhile, so CPU is told too high"
     lines = ["| what | costs |", "|---|--:|", *(f"| {what} | {amount} |" for what, amount in rows)]
     return "\n".join(lines) + f"\n\n{told}{busy if costs.others_percent > BUSY else ''}.\n"
+
+
+def _cpu_row(what: str, amount: float | None) -> list[tuple[str, str]]:
+    """A row, if it was measured."""
+    return [] if amount is None else [(what, f"{amount:.0f} µs")]
 
 
 def _bytes_row(what: str, amount: int | None) -> list[tuple[str, str]]:
@@ -265,16 +275,26 @@ def one_account(plan: Plan) -> dict[str, Any]:
 
 
 def open_streams(plan: Plan) -> dict[str, Any]:
-    """Streams that are only open, in a gateway that has done nothing else: memory once used is not given back."""
+    """Streams that are only open, each time in a gateway that has done nothing else: used memory is not given back.
+
+    The memory of a stream is the difference of two numbers of streams: with the first calls the importer loads what it
+    needs, 55 MB.
+    """
+    few, hold = _open_streams(plan, HOLDS)
+    many, _ = _open_streams(plan, 3 * HOLDS)
+    return {"stream_memory": round((many - few) / (2 * HOLDS)), "hold_memory": hold}
+
+
+def _open_streams(plan: Plan, count: int) -> tuple[int, int]:
+    """Bytes of all processes with so many open streams, and of the store per hold."""
     short = structs.replace(plan, warmup=0.5, seconds=1.0)
     with _site(Population(), plan) as (site, place), redis.Redis(unix_socket_path=str(site.store.socket)) as client:
         before, inside = int(told(client)["used_memory"]), list[int]()
-        load = Load(mode="idle", connections=HOLDS, model=HELD)
+        load = Load(mode="idle", connections=count, model=HELD)
         held = _measured(site, place, short, load, on_end=lambda: inside.append(int(told(client)["used_memory"])))
-    return {
-        "stream_memory": round((held.rss_after - held.rss_before) / held.result.held),
-        "hold_memory": round((inside[0] - before) / held.result.held),
-    }
+    if held.result.held != count:
+        raise BenchFault(f"{held.result.held:,} of {count:,} streams are open")
+    return held.rss_after, round((inside[0] - before) / count)
 
 
 def many_accounts(plan: Plan) -> dict[str, Any]:

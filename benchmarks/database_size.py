@@ -1,12 +1,14 @@
-"""Bytes that the history takes in a database per ledger line, with its indexes and sums, as the importer writes it."""
+"""What a ledger line costs in a database: bytes, with its indexes and sums, and the importer's CPU."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
 import tempfile
+import time
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -30,14 +32,21 @@ LINES = 20_000
 AT_ONCE = 200  # calls
 
 
-def database_line(url: str = "") -> int:
-    """Bytes per line of the PostgreSQL database at `url`, which must be empty; of an SQLite file without one."""
+class ImportedLine(NamedTuple):
+    """The average of many lines."""
+
+    size: int  # bytes
+    cpu: float  # µs of the importer, while it catches up
+
+
+def database_line(url: str = "") -> ImportedLine:
+    """Of the PostgreSQL database at `url`, which must be empty; of an SQLite file without one."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         address = postgres_address(url) if url else DatabaseAddress(file=Path(name) / "gateway.db")
         return asyncio.run(_imported(Path(name), address))
 
 
-async def _imported(folder: Path, address: DatabaseAddress) -> int:
+async def _imported(folder: Path, address: DatabaseAddress) -> ImportedLine:
     server, sql = EmbeddedServer(folder), SqlThread()
     await server.start()
     try:
@@ -55,11 +64,13 @@ async def _imported(folder: Path, address: DatabaseAddress) -> int:
                 keep_history=timedelta(days=2555),
                 keep_addresses=timedelta(days=30),
             )
+            began = time.process_time()
             while await service.attempt() == 0.0:
                 pass
+            cpu = time.process_time() - began
             if (lines := _lines(database)) != LINES + ACCOUNTS:  # each account has a line that opened it
                 raise BenchFault(f"the importer has copied {lines:,} lines")
-            return round((_size(database) - before) / lines)
+            return ImportedLine(round((_size(database) - before) / lines), round(cpu / lines * 1e6, 1))
         finally:
             database.close()
             await store.close()

@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.costs import FILE, Costs
+from benchmarks.page import DOCS, put
 from benchmarks.report import measured_on
 
 DAY, HOUR = 86_400, 3_600
@@ -47,6 +48,24 @@ class Site(Struct, frozen=True, kw_only=True):
     load: float  # share of a core that may be used
     cores: int  # of a gateway's machine
     memory: float  # GiB that a store server may hold
+
+
+#: 10,000 requests a second of 1,000,000 accounts, a tenth of them streams of 5 s.
+LARGE = Site(
+    requests=10_000,
+    streams=5_000,
+    chunks=20,
+    accounts=1_000_000,
+    keys=1,
+    largest=0.1,
+    hours=25,
+    compact=True,
+    kept=30,
+    database=20,
+    load=0.5,
+    cores=16,
+    memory=64,
+)
 
 
 class Need(Struct, frozen=True):
@@ -85,12 +104,12 @@ def _limits(site: Site, costs: Costs) -> Iterator[Limit]:
             site.load * 1e6 / costs.store_cpu_per_request / site.largest,
             f"one store server has all of it, and {site.largest:.0%} of the requests; split the account",
         )
-    if costs.importer_cpu_per_request_spread:
+    if costs.importer_cpu_per_line:
         yield Limit(
             "the importer",
-            site.load * 1e6 / costs.importer_cpu_per_request_spread,
-            f"one process copies all lines, {costs.importer_cpu_per_request_spread:.0f} µs each; beyond it the store "
-            "keeps lines longer",
+            site.load * 1e6 / costs.importer_cpu_per_line,
+            f"one process copies all lines, {costs.importer_cpu_per_line:.0f} µs each; beyond it the store keeps lines "
+            "longer",
         )
     if line := costs.postgres_line or costs.sqlite_line:
         yield Limit(
@@ -173,6 +192,24 @@ def _disk(site: Site, costs: Costs) -> Iterator[Need]:
     yield Need("access log", f"{size(calls * costs.log_per_request)}/day", "until you rotate it")
 
 
+def page_table(site: Site, costs: Costs) -> str:
+    """The tables of docs/scaling.md."""
+    rows = [f"| {need.what} | {need.amount} | {need.because} |" for need in needs(site, costs)]
+    ends = [f"| {limit.what} | {limit.requests:,.0f} | {limit.because} |" for limit in limits(site, costs)]
+    return "\n".join(
+        [
+            "| what | amount | because |",
+            "|---|--:|---|",
+            *rows,
+            "",
+            "| what reaches its limit | at requests a second | because |",
+            "|---|--:|---|",
+            *ends,
+            "",
+        ]
+    )
+
+
 def size(amount: float) -> str:
     """Bytes for people."""
     for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
@@ -197,6 +234,7 @@ def size(amount: float) -> str:
 @click.option("--memory", default=32.0, show_default=True, type=click.FloatRange(1), help="GiB in a store server.")
 @click.option("--costs", "file", default=FILE, type=click.Path(path_type=Path, exists=True), help="Measured costs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--large", is_flag=True, help="Compute the large site of docs/scaling.md, and write its tables there.")
 def scale(
     *,
     requests: float,
@@ -214,6 +252,7 @@ def scale(
     memory: float,
     file: Path,
     as_json: bool,
+    large: bool,
 ) -> None:
     """Compute what a site needs: cores, store servers, memory, the database, disk per day; and its limits."""
     costs = msgspec.json.decode(file.read_bytes(), type=Costs)
@@ -232,11 +271,15 @@ def scale(
         cores=cores,
         memory=memory,
     )
+    if large:
+        site = LARGE
+        put(DOCS / "scaling.md", "large site", page_table(site, costs), by="scale --large")
     found, ends = list(needs(site, costs)), limits(site, costs)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode({"site": site, "needs": found, "limits": ends}), indent=1))
         return
-    table = Table(title=f"{requests:,.0f} requests/s, {streams:,} streams, {accounts:,} accounts", title_justify="left")
+    title = f"{site.requests:,.0f} requests/s, {site.streams:,} streams, {site.accounts:,} accounts"
+    table = Table(title=title, title_justify="left")
     table.add_column("what")
     table.add_column("amount", justify="right")
     table.add_column("because")
@@ -249,7 +292,9 @@ def scale(
     last.add_column("at requests/s", justify="right")
     last.add_column("because")
     for limit in ends:
-        last.add_row(limit.what, f"{limit.requests:,.0f}{'' if limit.requests > requests else ' !'}", limit.because)
+        last.add_row(
+            limit.what, f"{limit.requests:,.0f}{'' if limit.requests > site.requests else ' !'}", limit.because
+        )
     console.print(last)
     console.print(
         f"Costs on {costs.machine['cpu']}, {measured_on([costs.machine])}; "

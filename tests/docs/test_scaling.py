@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from benchmarks.costs import FILE, Costs
+from benchmarks.scale import LARGE, page_table
 from gateway.inference.active_calls import RENEW_EVERY
 from gateway.ledger.ledger import RENEWALS, SWEEP
 
@@ -25,12 +26,12 @@ GIB = 1 << 30
     [
         (r"a day of lines takes about (\d+) GiB", COSTS.line_memory * CALLS / GIB),
         (r"a day of markers about (\d+)\.", COSTS.marker_memory * CALLS / GIB),
-        (r"about eleven calls share each script()", 2 / COSTS.scripts_per_request),
+        (r"about twelve calls share each script()", 2 / COSTS.scripts_per_request),
     ],
 )
 def test_figures_in_the_text_follow_from_the_measured_costs(pattern: str, value: float) -> None:
     [figure] = re.findall(pattern, TEXT)
-    assert round(value) == int(figure or 11)
+    assert round(value) == int(figure or 12)
 
 
 @pytest.mark.holds("scaling.md#limits-6")
@@ -45,3 +46,7 @@ def test_figures_of_the_work_beside_requests_are_those_of_the_code() -> None:
     assert f"up to {RENEWALS} per script" in TEXT
     assert "Every five seconds" in TEXT
     assert RENEW_EVERY == 5.0
+
+
+def test_tables_of_the_large_site_follow_from_the_measured_costs() -> None:
+    assert page_table(LARGE, COSTS) in PAGE
