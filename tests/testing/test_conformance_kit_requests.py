@@ -314,6 +314,13 @@ class Uncounted(Speaker):
                 yield chunk
 
 
+def test_vendor_without_counts_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    only("usage_is_told", monkeypatch)
+    with pytest.raises(AssertionError, match="the whole answer: the vendor's counts are lost, usage is None"):
+        check(Uncounted)
+    assert "usage_is_told" in check(Uncounted, sends_counts=False).skipped
+
+
 class NeverAlike(Speaker):
     answers = 0
 
@@ -326,8 +333,6 @@ class NeverAlike(Speaker):
 @pytest.mark.parametrize(
     ("provider", "case", "note"),
     [
-        (Uncounted, "stream_is_sound", "the stream: no usage came, so the gateway estimates"),
-        (Uncounted, "whole_answer_is_sound", "the whole answer: no usage came, so the gateway estimates"),
         (NeverAlike, "calls_at_once_do_not_mix", "answers at once were not compared"),
         (Speaker, "calls_at_once_do_not_mix", ""),
     ],
