@@ -7,6 +7,7 @@ marker of api.openai.com only.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Sequence
+from typing import ClassVar
 
 from gateway import (
     AcceptedFields,
@@ -37,6 +38,8 @@ from .unnamed_errors import raise_unnamed_error
 
 class OpenAIChat(OpenAIServer, Chat):
     """`POST /chat/completions`, and `POST /responses` where the server has it."""
+
+    chat_fields: ClassVar[frozenset[str] | None] = None
 
     @property
     def responses(self) -> Support:

@@ -62,6 +62,10 @@ class Anything(Provider, Embeddings, Images, Speech, Transcription):
     """Gives back `what`, whatever it was asked."""
 
     name = "anything"
+    embedding_fields = None
+    image_fields = None
+    speech_fields = None
+    transcription_fields = None
     gives_urls = True
     transcript_formats = frozenset(FORMATS)
     what: ClassVar[list[Any]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -57,6 +57,7 @@ class Speaker(Provider, Chat):
     """A provider without fault, for the others to break."""
 
     name = "speaker"
+    chat_fields: ClassVar[frozenset[str] | None] = frozenset({"tools", "image_url"})
 
     class Options(Struct, forbid_unknown_fields=True):
         address: str
