@@ -10,6 +10,7 @@ from typing import Any, ClassVar, cast
 from urllib.parse import urlsplit
 
 from gateway import Answer, ChatChunk, ChatRequest, Target
+from tests.delays import loop_is_held_for
 from tests.polling import turns
 from tests.testing.reference_plugin import Line, Reference
 
@@ -54,7 +55,7 @@ class CountsNothing(Reference):
 
 class SleepsPerChunk(Reference):
     def text(self, text: str) -> ChatChunk:
-        time.sleep(0.05)
+        loop_is_held_for(0.05)
         return super().text(text)
 
 
