@@ -77,8 +77,9 @@ class Provider:
 class Chat(abc.ABC):
     """The provider answers chat completions."""
 
-    #: Fields of `ChatRequest` that this provider supports, and unknown ones ("*": any); None means all known ones.
-    chat_fields: ClassVar[frozenset[str] | None] = None
+    #: Fields of `ChatRequest` that this provider supports, and unknown ones ("*": any); None means all known ones. By
+    #: default none: a request with another semantic field is refused.
+    chat_fields: ClassVar[frozenset[str] | None] = frozenset()
     #: Whether the gateway names the session of a call in `prompt_cache_key`, if the caller has not sent this field.
     takes_cache_key: bool = False
     #: The field in which the gateway sends its own output limit.
@@ -136,8 +137,8 @@ class Chat(abc.ABC):
 class Embeddings(abc.ABC):
     """The provider creates embeddings of texts."""
 
-    #: Optional fields of `EmbeddingRequest` that this provider supports; None means all known ones.
-    embedding_fields: ClassVar[frozenset[str] | None] = None
+    #: Optional fields of `EmbeddingRequest` that this provider supports; by default none, None means all known ones.
+    embedding_fields: ClassVar[frozenset[str] | None] = frozenset()
     #: Whether inputs may be lists of token numbers; they are refused otherwise.
     takes_tokens: bool = False
 
@@ -149,8 +150,8 @@ class Embeddings(abc.ABC):
 class Images(abc.ABC):
     """The provider generates images."""
 
-    #: Optional fields of `ImageRequest` that this provider supports; None means all known ones.
-    image_fields: ClassVar[frozenset[str] | None] = None
+    #: Optional fields of `ImageRequest` that this provider supports; by default none, None means all known ones.
+    image_fields: ClassVar[frozenset[str] | None] = frozenset()
     #: Whether it can answer with URLs of images; otherwise a request for URLs is refused.
     gives_urls: bool = False
 
@@ -167,8 +168,8 @@ class Images(abc.ABC):
 class ImageEdit(abc.ABC):
     """The provider edits images, or makes variations of one; models of the endpoint `images` serve them."""
 
-    #: Optional fields of `ImageEditRequest` that this provider supports; None means all known ones.
-    image_edit_fields: ClassVar[frozenset[str] | None] = None
+    #: Optional fields of `ImageEditRequest` that this provider supports; by default none, None means all known ones.
+    image_edit_fields: ClassVar[frozenset[str] | None] = frozenset()
     #: Whether it can answer with URLs of images; otherwise a request for URLs is refused.
     gives_urls: bool = False
 
@@ -185,8 +186,8 @@ class ImageEdit(abc.ABC):
 class Moderation(abc.ABC):
     """The provider judges texts, or images, by categories of harm."""
 
-    #: Optional fields of `ModerationRequest` that this provider supports; None means all known ones.
-    moderation_fields: ClassVar[frozenset[str] | None] = None
+    #: Optional fields of `ModerationRequest` that this provider supports; by default none, None means all known ones.
+    moderation_fields: ClassVar[frozenset[str] | None] = frozenset()
     #: Whether an input may have images; they are refused otherwise.
     moderates_images: bool = True
 
@@ -198,8 +199,8 @@ class Moderation(abc.ABC):
 class Rerank(abc.ABC):
     """The provider sorts documents by their relevance to a query."""
 
-    #: Optional fields of `RerankRequest` that this provider supports; None means all known ones.
-    rerank_fields: ClassVar[frozenset[str] | None] = None
+    #: Optional fields of `RerankRequest` that this provider supports; by default none, None means all known ones.
+    rerank_fields: ClassVar[frozenset[str] | None] = frozenset()
 
     @abc.abstractmethod
     async def rerank(self, request: RerankRequest, target: Target) -> RerankAnswer:
@@ -209,8 +210,8 @@ class Rerank(abc.ABC):
 class Speech(abc.ABC):
     """The provider generates speech."""
 
-    #: Optional fields of `SpeechRequest` that this provider supports; None means all known ones.
-    speech_fields: ClassVar[frozenset[str] | None] = None
+    #: Optional fields of `SpeechRequest` that this provider supports; by default none, None means all known ones.
+    speech_fields: ClassVar[frozenset[str] | None] = frozenset()
     #: Audio formats that it can generate.
     speech_formats: ClassVar[frozenset[str]] = frozenset({"mp3", "opus", "aac", "flac", "wav", "pcm"})
 
@@ -225,8 +226,8 @@ class Speech(abc.ABC):
 class Transcription(abc.ABC):
     """The provider transcribes audio."""
 
-    #: Optional form fields of `TranscriptionRequest` that this provider supports; None means all known ones.
-    transcription_fields: ClassVar[frozenset[str] | None] = None
+    #: Optional form fields of `TranscriptionRequest` that it supports; by default none, None means all known ones.
+    transcription_fields: ClassVar[frozenset[str] | None] = frozenset()
     #: Response formats that it supports: "json" and "text" need only the text, the others times or speakers.
     transcript_formats: ClassVar[frozenset[str]] = frozenset({"json", "text", "srt", "vtt", "verbose_json"})
 

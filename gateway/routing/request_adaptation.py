@@ -3,7 +3,7 @@
 `adapt(request, candidates, Chat, unknown_params=…)` prepares the request for each candidate. An unsupported semantic
 field refuses the request. An unsupported sampling field or hint is dropped. An unknown field is dropped too, unless the
 provider names it and the operator's setting allows it. The names of dropped fields go into `x-gateway-dropped-params`.
-A provider names the known fields that it supports in `chat_fields`, `embedding_fields` and so on (None: all of them),
+A provider names the known fields that it supports in `chat_fields`, `embedding_fields` and so on (None: all),
 and unknown ones there or in `forwarded_fields`; "*" means any. Sharp edge: a refusal counts only if no candidate can
 serve the request.
 """

@@ -10,9 +10,10 @@ import msgspec
 
 from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
-from gateway.schemas.chat_response import FINISH_REASONS, ChatChunk, ChatCompletion
+from gateway.schemas.chat_response import FINISH_REASONS, ChatChunk, ChatCompletion, Delta
 from gateway.testing.call_steps import staggered
-from gateway.testing.subject import Case, Subject, assert_sane_usage, assert_sound_stream
+from gateway.testing.subject import Case, Subject, assert_sane_usage, assert_sound_stream, assert_texts
+from gateway.testing.turns import ATTEMPTS, BLOCKED, shortest_stall
 from gateway.testing.whole_call_cases import NO_USAGE, assert_closes_promptly, assert_unchanged, local_cases
 
 
@@ -26,7 +27,7 @@ async def stream_is_sound(subject: Subject) -> None:
     """Chunks come in order, with one finish per choice and possible usage."""
     chunks = await subject.stream(ask())
     assert_sound_stream(chunks)
-    if not any(chunk.usage for chunk in chunks):
+    if not subject.has_upstream and not any(chunk.usage for chunk in chunks):
         subject.notes.append(f"the stream: {NO_USAGE}")
 
 
@@ -43,7 +44,7 @@ async def whole_answer_is_sound(subject: Subject) -> None:
         assert choice.finish_reason in FINISH_REASONS, f"finish reason {choice.finish_reason!r} is not the wire's"
     if answer.usage is not None:
         assert_sane_usage(answer.usage)
-    else:
+    elif not subject.has_upstream:
         subject.notes.append(f"the whole answer: {NO_USAGE}")
 
 
@@ -95,6 +96,27 @@ async def leaving_early_is_prompt(subject: Subject) -> None:
     await assert_closes_promptly(subject.chat.stream_chat(ask(), subject.target), "stream")
 
 
+async def content_is_text(subject: Subject) -> None:
+    """Texts are `str`; a chunk without content is not yielded."""
+    for chunk in await subject.stream(ask()):
+        for part in chunk.choices:
+            assert_texts(part.delta, "a chunk")
+            empty = part.finish_reason is None and part.delta == Delta(content=None)
+            assert not empty, "a chunk has None as its content and nothing else: yield no chunk instead"
+    answer = await subject.chat.chat(ask(), subject.target)
+    for choice in answer.choices:
+        assert_texts(choice.message, "the whole answer")
+
+
+async def loop_is_not_blocked(subject: Subject) -> None:
+    """Other tasks get their turn while an answer is made; `turns` says why a busy machine does no harm."""
+    stall = await shortest_stall(lambda: subject.stream(ask("Say it.")))
+    assert stall < BLOCKED, (
+        f"the stream kept every other call of the process waiting for {stall:.3f} s, in each of {ATTEMPTS} attempts: "
+        "await what takes time, or let a thread do it"
+    )
+
+
 async def stream_call(subject: Subject, target: Any) -> object:
     """One plain stream."""
     return await subject.stream(ask(), target=target)
@@ -106,5 +128,7 @@ CASES: tuple[Case, ...] = (
     calls_at_once_do_not_mix,
     request_is_left_as_it_was,
     leaving_early_is_prompt,
+    content_is_text,
+    loop_is_not_blocked,
     *local_cases("chat", stream_call),
 )

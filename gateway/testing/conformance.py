@@ -40,7 +40,7 @@ from gateway.testing import (
 )
 from gateway.testing.event_loop import STOPS_WITHIN, ends, run
 from gateway.testing.fake_upstream import FakeUpstream
-from gateway.testing.subject import Case, CheckReport, NotConcerned, Subject, VendorRefusal
+from gateway.testing.subject import Case, CheckReport, NotConcerned, Subject, VendorEndings, VendorRefusal
 
 MODEL_LIST = "model list"  # no capability of models
 CASES: Mapping[str, tuple[Case, ...]] = {
@@ -75,15 +75,20 @@ def check_provider(
     target: Target | None = None,
     upstream: FakeUpstream | None = None,
     refusal: VendorRefusal | None = None,
+    endings: VendorEndings | None = None,
+    sends_counts: bool = True,
 ) -> CheckReport:
     """Check one provider class; the names of the cases that passed, beside the skipped ones and the notes.
 
     `options` are written as in the configuration; `{upstream}` in a text stands for the address of `upstream`, and
     secrets may be `Secret` objects. Give `upstream` for a provider that talks to one, with the vendor's dialect as its
     `answer`. `refusal(status, text)` makes an error with this status and text in the vendor's own shape; if the shape
-    has a pause, let it be 7 seconds. Notes are printed, too.
+    has a pause, let it be 7 seconds. `endings` has, by finish reasons such as "length", the `answer` of a vendor whose
+    chat answers end for this reason. `sends_counts` says whether the vendor's chat answers have usage. Notes are
+    printed, too.
     """
-    report = run(_check(provider, options or {}, target, upstream, refusal))
+    more = {"upstream": upstream, "refusal": refusal, "endings": endings, "sends_counts": sends_counts}
+    report = run(_check(provider, options or {}, target, upstream, more))
     for note in report.notes:
         sys.stdout.write(f"check_provider, {provider.__name__}: {note}\n")
     return report
@@ -112,7 +117,7 @@ async def _check(
     options: Mapping[str, Any],
     target: Target | None,
     upstream: FakeUpstream | None,
-    refusal: VendorRefusal | None,
+    more: Mapping[str, Any],
 ) -> CheckReport:
     _check_declaration(provider)
     target = target or Target("subject", "upstream-model", "public-name", Timeouts(connect=2.0))
@@ -121,7 +126,7 @@ async def _check(
         converted = _options(provider, options, upstream.url if upstream else "")
         for cases in (CASES, UPSTREAM_CASES) if upstream else (CASES,):
             for case in (case for part in _parts(provider) for case in cases.get(part, ())):
-                subject = Subject(provider, converted, target, upstream=upstream, refusal=refusal)
+                subject = Subject(provider, converted, target, **more)
                 await _run_case(case, subject, report)
     return report
 

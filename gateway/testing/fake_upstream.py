@@ -50,6 +50,12 @@ class FakeUpstream:
         """The address under which OpenAI-compatible clients expect the API."""
         return f"{self.url}/v1"
 
+    @property
+    def connections(self) -> int:
+        """How many connections of clients are open now, whether a request is on them or not."""
+        server = self._runner.server if self._runner is not None else None
+        return len(server.connections) if server is not None else 0
+
     def enqueue(self, *replies: Reply) -> None:
         """Answer the next requests with these, in order."""
         self._scripted.extend(replies)

@@ -91,6 +91,22 @@ def openai_completions(seen: Seen) -> Reply:
     return Reply.stream(frames)
 
 
+def _ended(reason: str) -> Callable[[Seen], Reply]:
+    """Chat whose answers end for this reason."""
+
+    def answer(seen: Seen) -> Reply:
+        reply, stop = openai_chat(seen), b'"finish_reason":"stop"'
+        ended = b'"finish_reason":"%b"' % reason.encode()
+        frames = [frame.replace(stop, ended) for frame in reply.frames] if reply.frames is not None else None
+        return msgspec.structs.replace(reply, body=reply.body.replace(stop, ended), frames=frames)
+
+    return answer
+
+
+#: Vendors whose chat answers end for another reason than "stop".
+ENDINGS: Mapping[str, Callable[[Seen], Reply]] = {reason: _ended(reason) for reason in ("length", "content_filter")}
+
+
 def openai_embeddings(seen: Seen) -> Reply:
     """Vectors of four numbers, or as many as were asked for; words, or token numbers, are counted."""
     asked = seen.json

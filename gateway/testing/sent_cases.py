@@ -63,6 +63,11 @@ class SentRequests:
 
 
 async def sent_by(subject: Subject, call: Awaitable[object], what: str = "") -> SentRequests:
+    """What `requests_of` gives, to search it."""
+    return SentRequests(await requests_of(subject, call, what))
+
+
+async def requests_of(subject: Subject, call: Awaitable[object], what: str = "") -> list[Seen]:
     """The requests that `call` sends; a call may fail if the upstream does not know how to answer `what`."""
     first = len(subject.fake.seen)
     try:
@@ -72,7 +77,7 @@ async def sent_by(subject: Subject, call: Awaitable[object], what: str = "") -> 
             raise
         if error.status == 400 and len(subject.fake.seen) == first:
             raise NotConcerned(f"the provider refuses {what}: {error.message}") from None
-    return SentRequests(subject.fake.seen[first:])
+    return subject.fake.seen[first:]
 
 
 def sent_cases(ask: Ask, calls: Mapping[str, ChatCall]) -> tuple[Callable[[Subject], Awaitable[None]], ...]:

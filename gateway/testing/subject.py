@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -14,10 +14,11 @@ from gateway.http_client.upstream import Upstream
 from gateway.plugins.model_list import ModelList
 from gateway.plugins.provider import Chat, Embeddings, Images, Provider, Speech, Target, Transcription
 from gateway.schemas.chat_request import ChatRequest
-from gateway.schemas.chat_response import FINISH_REASONS, ChatChunk, CompletionUsage
-from gateway.testing.fake_upstream import FakeUpstream, Reply
+from gateway.schemas.chat_response import FINISH_REASONS, ChatChunk, ChatMessage, CompletionUsage, Delta
+from gateway.testing.fake_upstream import FakeUpstream, Reply, Seen
 
 VendorRefusal = Callable[[int, str], Reply]
+VendorEndings = Mapping[str, Callable[[Seen], Reply]]
 MAX_TOKENS = 1_000_000_000
 
 
@@ -49,10 +50,14 @@ class Subject:
         *,
         upstream: FakeUpstream | None = None,
         refusal: VendorRefusal | None = None,
+        endings: VendorEndings | None = None,
+        sends_counts: bool = True,
     ) -> None:
         self.target = target
         self.options = options
         self.refusal = refusal  # makes an error of the vendor from a status and a text
+        self.endings = endings  # the vendor's answers that end for a reason, by the reason of the wire
+        self.sends_counts = sends_counts  # the vendor's answers have usage
         self.notes: list[str] = []  # of the case
         self._fake = upstream
         self._link = Upstream()
@@ -67,7 +72,15 @@ class Subject:
 
     def fresh(self) -> Subject:
         """Another instance with the same options, which knows nothing of this one's calls."""
-        return Subject(type(self.provider), self.options, self.target, upstream=self._fake, refusal=self.refusal)
+        return Subject(
+            type(self.provider),
+            self.options,
+            self.target,
+            upstream=self._fake,
+            refusal=self.refusal,
+            endings=self.endings,
+            sends_counts=self.sends_counts,
+        )
 
     @property
     def has_upstream(self) -> bool:
@@ -120,7 +133,7 @@ def assert_sound_stream(chunks: Sequence[ChatChunk]) -> None:
         for part in chunk.choices:
             delta = part.delta
             says = bool(delta.content or delta.tool_calls or delta.refusal or delta.function_call or delta.audio)
-            assert not (says and part.index in ended), f"choice {part.index} went on after its finish"
+            assert not (delta.continues and part.index in ended), f"choice {part.index} went on after its finish"
             begun.add(part.index)
             spoke = spoke or says
             if part.finish_reason is not None:
@@ -130,6 +143,20 @@ def assert_sound_stream(chunks: Sequence[ChatChunk]) -> None:
     assert ended == begun, f"choices {sorted(begun - ended)} never finished"
     assert begun == set(range(len(begun))), f"choices are numbered {sorted(begun)}, not from 0 without gaps"
     assert spoke, "the stream said nothing: no text, no tool call, no refusal"
+
+
+def assert_texts(said: Delta | ChatMessage, what: str) -> None:
+    """Texts are of the wire's type. JSON writes bytes as base64, so the caller would get them without an error."""
+    texts: list[tuple[str, object]] = [
+        (name, getattr(said, name)) for name in ("content", "refusal", "reasoning_content")
+    ]
+    for call in said.tool_calls or ():
+        texts.append(("the id of a tool call", call.id))
+        if call.function:
+            texts += [("the name of a tool call", call.function.name), ("its arguments", call.function.arguments)]
+    for name, text in texts:
+        allowed = text is None or text is UNSET or isinstance(text, str)
+        assert allowed, f"{what}: {name} is {type(text).__name__}, not str: {text!r}"
 
 
 def assert_sane_usage(usage: CompletionUsage) -> None:

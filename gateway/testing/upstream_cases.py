@@ -6,6 +6,7 @@ delayed, replaced. If a call needs several requests, only the answer is bent, wh
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -13,11 +14,12 @@ import msgspec
 from gateway.errors import UpstreamTimeout
 from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import ChatRequest
-from gateway.testing import whole_call_cases
+from gateway.testing import told_cases, whole_call_cases
 from gateway.testing.call_steps import faulty, in_frames, rehearse, shredded, stalled
 from gateway.testing.chat_cases import ask, stream_call
+from gateway.testing.declared_cases import declared_cases
 from gateway.testing.fake_upstream import Reply
-from gateway.testing.sent_cases import sent_cases
+from gateway.testing.sent_cases import ChatCall, sent_cases
 from gateway.testing.subject import Case, Subject, assert_sound_stream, assert_upstream_error
 from gateway.testing.whole_call_cases import assert_cancelled, assert_stream_left, error_of, impatient
 
@@ -81,12 +83,15 @@ async def _streamed(subject: Subject, request: ChatRequest) -> object:
     return await subject.stream(request)
 
 
+CALLS: Mapping[str, ChatCall] = {"the call": _answered, "the stream": _streamed}
 CASES: tuple[Case, ...] = (
-    *sent_cases(ask, {"the call": _answered, "the stream": _streamed}),
+    *sent_cases(ask, CALLS),
+    *declared_cases(ask, CALLS),
     *whole_call_cases.upstream_cases("chat", _call, stream=stream_call),
     cut_stream_never_looks_whole,
     frames_may_be_split_anywhere,
     stalled_stream_times_out,
     leaving_closes_the_upstream,
     cancelling_a_stream_closes_the_upstream,
+    *told_cases.CASES,
 )

@@ -38,6 +38,7 @@ from gateway.testing.sent_cases import sent_by
 from gateway.testing.subject import Case, NotConcerned, Subject, assert_upstream_error
 
 CLOSED_WITHIN = 0.25  # seconds of the event loop's time from leaving a call to the upstream's seeing it
+SEEN_WITHIN = 5.0  # seconds until a case about it is given up
 LOOK_EVERY = 0.01  # seconds
 PROMPT_END = 1.0  # seconds that leaving or cancelling a call may take
 PAUSE = 7  # seconds that an upstream asks to wait
@@ -69,11 +70,11 @@ def local_cases(name: str, call: Call) -> tuple[Case, ...]:
     async def cancellation_is_obeyed(subject: Subject) -> None:
         task = asyncio.ensure_future(call(subject, subject.target))
         await asyncio.sleep(0)
-        task.cancel()
+        asked = task.cancel()
         done, _ = await asyncio.wait([task], timeout=PROMPT_END)
         assert done, f"the call went on for {PROMPT_END} s after it was cancelled"
-        with contextlib.suppress(asyncio.CancelledError):
-            task.result()
+        if asked:
+            assert_was_cancelled(task)
 
     async def secrets_stay_hidden(subject: Subject) -> None:
         shown = f"{subject.options!r} {subject.provider!r} {subject.provider!s}"
@@ -239,7 +240,7 @@ async def assert_left(fault: Fault, leave: Callable[[], Awaitable[None]]) -> Non
     counting = asyncio.create_task(count())
     try:
         await leave()
-        seen = await fault.subject.fake.wait_ended(fault.place, within=5.0)
+        seen = await fault.subject.fake.wait_ended(fault.place, within=SEEN_WITHIN)
     finally:
         counting.cancel()
     took = looks * LOOK_EVERY
@@ -273,6 +274,14 @@ async def assert_cancelled(
     else:
         await cancel()
         fault.subject.fake.drop()  # a request that still waits, in a task of the provider, gets no answer
+    assert_was_cancelled(task)
+
+
+def assert_was_cancelled(task: asyncio.Future[object]) -> None:
+    """The end of a task that was cancelled while it ran is CancelledError, and no answer."""
+    if not task.cancelled():
+        answer = task.result()
+        raise AssertionError(f"the call swallowed its cancellation and gave {answer!r}; raise CancelledError again")
 
 
 async def assert_cut_is_an_error(

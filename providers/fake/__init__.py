@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from msgspec import Struct
 
@@ -76,6 +76,15 @@ class FakeProvider(Provider, Chat, Embeddings, ImageEdit, Images, Moderation, Re
     """Makes answers up."""
 
     name = "fake"
+    # It takes every field, so that clients can be tried with any of them.
+    chat_fields: ClassVar[frozenset[str] | None] = None
+    embedding_fields: ClassVar[frozenset[str] | None] = None
+    image_fields: ClassVar[frozenset[str] | None] = None
+    image_edit_fields: ClassVar[frozenset[str] | None] = None
+    moderation_fields: ClassVar[frozenset[str] | None] = None
+    rerank_fields: ClassVar[frozenset[str] | None] = None
+    speech_fields: ClassVar[frozenset[str] | None] = None
+    transcription_fields: ClassVar[frozenset[str] | None] = None
     takes_tokens = True
     gives_urls = True
     speech_formats = SPEECH_FORMATS

@@ -7,6 +7,7 @@ marker of api.openai.com only.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Sequence
+from typing import ClassVar
 
 from gateway import (
     AcceptedFields,
@@ -41,6 +42,8 @@ class OpenAIChat(OpenAIServer, Chat):
     """`POST /chat/completions`, and `POST /responses` and `POST /completions` where the server has them."""
 
     preset: str | None = None
+
+    chat_fields: ClassVar[frozenset[str] | None] = None
 
     @property
     def responses(self) -> Support:

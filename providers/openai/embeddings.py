@@ -8,7 +8,7 @@ none, for a vector in the wrong place is worse than an error.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -43,6 +43,7 @@ _decoder = msgspec.json.Decoder(WireEmbeddings)
 class OpenAIEmbeddings(OpenAIServer, Embeddings):
     """`POST /embeddings`."""
 
+    embedding_fields: ClassVar[frozenset[str] | None] = None
     takes_tokens = True
 
     async def embed(self, request: EmbeddingRequest, target: Target) -> EmbeddingAnswer:

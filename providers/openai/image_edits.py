@@ -7,7 +7,7 @@ generations, with other names.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -22,6 +22,8 @@ OWN = frozenset({"model", "response_format", "stream", "partial_images"})  # wri
 
 class OpenAIImageEdit(OpenAIServer, ImageEdit):
     """`POST /images/edits` and `/images/variations`; `gives_urls` is that of generations."""
+
+    image_edit_fields: ClassVar[frozenset[str] | None] = None
 
     async def edit_images(self, request: ImageEditRequest, target: Target) -> ImageAnswer:
         """One JSON answer."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from binascii import b2a_base64
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -84,6 +84,8 @@ _events = msgspec.json.Decoder(WireEvent)
 
 class OpenAIImages(OpenAIServer, Images):
     """`POST /images/generations`."""
+
+    image_fields: ClassVar[frozenset[str] | None] = None
 
     def __init__(self, options: SharedOptions, upstream: Upstream) -> None:
         super().__init__(options, upstream)

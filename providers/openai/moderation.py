@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -37,6 +37,8 @@ _decoder = msgspec.json.Decoder(WireResults)
 
 class OpenAIModeration(OpenAIServer, Moderation):
     """`POST /moderations`."""
+
+    moderation_fields: ClassVar[frozenset[str] | None] = None
 
     async def moderate(self, request: ModerationRequest, target: Target) -> ModerationAnswer:
         """One JSON answer."""

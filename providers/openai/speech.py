@@ -7,7 +7,7 @@ end; audio is whole when its HTTP body is, and only events tell usage.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -39,6 +39,8 @@ _events = msgspec.json.Decoder(WireSpeechEvent)
 
 class OpenAISpeech(OpenAIServer, Speech):
     """`POST /audio/speech`."""
+
+    speech_fields: ClassVar[frozenset[str] | None] = None
 
     async def speak(self, request: SpeechRequest, target: Target) -> AsyncIterator[SpeechChunk]:
         """The audio as it is made."""

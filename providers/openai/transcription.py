@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, Struct, structs
@@ -95,6 +95,7 @@ _segments = msgspec.json.Decoder(WireSegment, strict=False)
 class OpenAITranscription(OpenAIServer, Transcription):
     """`POST /audio/transcriptions` and `POST /audio/translations`."""
 
+    transcription_fields: ClassVar[frozenset[str] | None] = None
     transcript_formats = frozenset({"json", "text", "srt", "vtt", "verbose_json", "diarized_json"})
 
     def can_translate(self, target: Target) -> bool:

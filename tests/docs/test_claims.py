@@ -55,7 +55,7 @@ WITHOUT_CLAIMS: dict[str, set[str]] = {
         "What was tried",
     },
     "docs/prices.md": set(),
-    "docs/scaling.md": {"Growth of an installation", "Before and after", "Not included"},
+    "docs/scaling.md": {"Growth of an installation", "A large site", "Before and after", "Not included"},
     "docs/security.md": {"What is promised"},
 }
 #: Sections about money of docs/operations/; docs/prices.md has no others.

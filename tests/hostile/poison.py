@@ -22,6 +22,7 @@ class Poison(Provider, Chat):
     """Base of them all: says "fine" and stops, unless a subclass does worse."""
 
     name = "poison"
+    chat_fields = None
     stopped: ClassVar[list[str]] = []  # names of providers whose stream ended
 
     def __init_subclass__(cls) -> None:

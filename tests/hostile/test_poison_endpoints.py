@@ -72,6 +72,13 @@ class Anything(Provider, Embeddings, ImageEdit, Images, Moderation, Rerank, Spee
     """Gives back `what`, whatever it was asked."""
 
     name = "anything"
+    embedding_fields = None
+    image_fields = None
+    image_edit_fields = None
+    moderation_fields = None
+    rerank_fields = None
+    speech_fields = None
+    transcription_fields = None
     gives_urls = True
     transcript_formats = frozenset(FORMATS)
     what: ClassVar[list[Any]] = []

@@ -81,21 +81,19 @@ def failure(name: str) -> Reply:
     return Reply.json(entry["body"], status=entry["status"], headers=entry["headers"])
 
 
-def converse(seen: Seen) -> Reply:
+def converse(seen: Seen, ended: str = "end_turn") -> Reply:
     """The dialect as a `FakeUpstream` answers it: repeats the last text word by word, whole or as a stream."""
     words = [f"{word} " for word in seen.json["messages"][-1]["content"][-1]["text"].split()]
     usage = {"inputTokens": len(words) + 3, "outputTokens": len(words), "totalTokens": 2 * len(words) + 3}
     if seen.path.endswith("/converse"):
         message = {"role": "assistant", "content": [{"text": "".join(words)}]}
         metrics = {"latencyMs": 1}
-        return Reply.json(
-            {"output": {"message": message}, "stopReason": "end_turn", "usage": usage, "metrics": metrics}
-        )
+        return Reply.json({"output": {"message": message}, "stopReason": ended, "usage": usage, "metrics": metrics})
     return streamed(
         event("messageStart", role="assistant"),
         *(event("contentBlockDelta", delta={"text": word}, contentBlockIndex=0) for word in words),
         event("contentBlockStop", contentBlockIndex=0),
-        event("messageStop", stopReason="end_turn"),
+        event("messageStop", stopReason=ended),
         event("metadata", usage=usage, metrics={"latencyMs": 1}),
     )
 

@@ -30,6 +30,7 @@ from gateway.testing import FakeUpstream, Reply, ask, check_provider
 from gateway_providers.anthropic import AnthropicProvider
 from gateway_providers.anthropic.answer import read_usage
 from tests.polling import at_once
+from tests.providers.endings import ended
 from tests.providers.messages_dialect import (
     FIXTURES,
     answer_to,
@@ -394,6 +395,7 @@ def test_anthropic_conforms() -> None:
         AnthropicProvider,
         options={"base_url": "{upstream}", "api_key": key},
         upstream=FakeUpstream(messages_chat),
+        endings={"length": ended(messages_chat, "end_turn", "max_tokens")},
     )
     cases = {"cut_stream_never_looks_whole", "output_limit_is_sent", "tools_are_sent", "images_are_sent"}
     assert cases <= set(passed)

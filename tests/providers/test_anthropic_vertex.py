@@ -30,6 +30,7 @@ from gateway_providers._shared import google_credentials
 from gateway_providers.anthropic import AnthropicProvider
 from gateway_providers.anthropic.models import ModelFlags, traits_of
 from gateway_providers.anthropic.system_turns import without_system_turns
+from tests.providers.endings import ended
 from tests.providers.gemini_upstream import google_error
 from tests.providers.google_tokens import service_account, token_server
 from tests.providers.messages_dialect import asking, frames, streamed
@@ -312,6 +313,7 @@ def test_anthropic_conforms_on_vertex() -> None:
         AnthropicProvider,
         options={"base_url": "{upstream}/v1", "project": "my-project", "location": "europe-west4", "auth": "none"},
         upstream=FakeUpstream(vertex_chat),
+        endings={"length": ended(vertex_chat, "end_turn", "max_tokens")},
     )
     assert {"cut_stream_never_looks_whole", "output_limit_is_sent", "tools_are_sent"} <= set(passed)
     assert set(passed.skipped) == {"refusals_of_the_vendor_become_typed_errors"}

@@ -22,6 +22,7 @@ from gateway.schemas.speech import decode_speech_request
 from gateway.testing import FakeUpstream, Reply, Seen, ask, check_provider
 from gateway.testing.openai_dialect import openai_dialect
 from gateway_providers.azure import AzureProvider
+from tests.providers.endings import ended
 
 TARGET = Target("azure", "my deployment?", "public-name")
 KEY = "azure-canary-8f2e71c4"
@@ -293,8 +294,9 @@ async def test_wrong_key_is_an_operator_error_and_is_not_shown() -> None:
 @pytest.mark.parametrize("api_version", ["", pytest.param(OLD, marks=pytest.mark.slow)])
 def test_azure_conforms(api_version: str) -> None:
     options = {"endpoint": "{upstream}", "api_key": Secret("literal", KEY), "api_version": api_version}
-    upstream = FakeUpstream(azure)
-    assert "cut_stream_never_looks_whole" in check_provider(AzureProvider, options=options, upstream=upstream)
+    endings = {"length": ended(azure, '"finish_reason":"stop"', '"finish_reason":"length"')}
+    passed = check_provider(AzureProvider, options=options, upstream=FakeUpstream(azure), endings=endings)
+    assert {"cut_stream_never_looks_whole", "finish_reasons_are_told"} <= set(passed)
 
 
 def test_azure_is_built_in() -> None:

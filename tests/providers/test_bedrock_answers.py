@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import botocore.config
@@ -480,7 +480,9 @@ def test_provider_conforms(options: dict[str, Any]) -> None:
         BedrockProvider,
         options={"region": REGION, "base_url": "{upstream}", **options},
         upstream=FakeUpstream(converse),
+        endings={"length": partial(converse, ended="max_tokens")},
     )
+    assert "finish_reasons_are_told" in passed
     assert "cancelling_closes_the_upstream" in passed and "frames_may_be_split_anywhere" in passed
 
 

@@ -44,6 +44,7 @@ from tests.providers.cohere_dialect import (
     streamed,
     target,
 )
+from tests.providers.endings import ended
 
 STREAMS = sorted(path.stem for path in FIXTURES.glob("*.sse"))
 ERRORS = sorted(document("errors"))
@@ -341,7 +342,9 @@ def test_provider_conforms() -> None:
         CohereProvider,
         options={"base_url": "{upstream}", "api_key": Secret("literal", KEY)},
         upstream=FakeUpstream(cohere),
+        endings={"length": ended(cohere, "COMPLETE", "MAX_TOKENS")},
     )
+    assert "finish_reasons_are_told" in passed
     assert "cancelling_closes_the_upstream" in passed and "frames_may_be_split_anywhere" in passed
 
 

@@ -31,6 +31,7 @@ from gateway.testing import FakeUpstream, Reply, check_provider
 from gateway_providers.gemini import GeminiProvider
 from gateway_providers.gemini.finish import FAILED, FILTERED, VAGUE
 from gateway_providers.gemini.usage import read_usage
+from tests.providers.endings import ended
 from tests.providers.gemini_upstream import (
     BLOCKED,
     CALL_STREAM,
@@ -65,9 +66,11 @@ def test_gemini_conforms() -> None:
         GeminiProvider,
         options={"base_url": "{upstream}/v1beta", "api_key": Secret("literal", KEY)},
         upstream=FakeUpstream(gemini),
+        endings={"length": ended(gemini, "STOP", "MAX_TOKENS"), "content_filter": ended(gemini, "STOP", "SAFETY")},
         target=Target("subject", "gemini-2.5-flash", "public-name", Timeouts(connect=2.0)),
     )
-    assert {"cut_stream_never_looks_whole", "cancelling_closes_the_upstream", "secrets_stay_hidden"} <= set(passed)
+    cases = {"cut_stream_never_looks_whole", "cancelling_closes_the_upstream", "finish_reasons_are_told"}
+    assert cases <= set(passed)
 
 
 # Whole answers -----------------------------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ from gateway.http_server.server import HTTPServer
 from gateway.plugins.chunk_accumulator import fold_chat
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.scoring.rerank import RerankRequest
-from gateway.testing import FakeUpstream, Reply, ask, check_provider
+from gateway.testing import FakeUpstream, Reply, Seen, ask, check_provider
+from gateway.testing.openai_dialect import ENDINGS, openai_dialect
 from gateway_providers.openai import OpenAIProvider, Preset
 from gateway_providers.openai.history import short_call_id
 from gateway_providers.openai.presets import ALL_FIELDS, PRESETS
@@ -113,7 +114,16 @@ def test_presets_name_only_existing_fields(preset: str) -> None:
 )
 def test_presets_conform(preset: str) -> None:
     options = {"base_url": "{upstream}/v1", "preset": preset, "api_key": Secret("literal", KEY)}
-    assert "cut_stream_never_looks_whole" in check_provider(OpenAIProvider, options=options, upstream=FakeUpstream())
+    report = check_provider(OpenAIProvider, options=options, upstream=FakeUpstream(counted), endings=ENDINGS)
+    assert {"cut_stream_never_looks_whole", "finish_reasons_are_told", "usage_is_told"} <= set(report)
+
+
+def counted(seen: Seen) -> Reply:
+    """OpenAI's dialect with counts in each stream: some servers send them always, and refuse to be asked for them."""
+    if not seen.path.endswith("/chat/completions"):
+        return openai_dialect(seen)
+    asked = {**seen.json, "stream_options": {"include_usage": True}}
+    return openai_dialect(msgspec.structs.replace(seen, body=msgspec.json.encode(asked)))
 
 
 def test_explicit_base_url_overrides_the_preset() -> None:

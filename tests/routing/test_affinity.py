@@ -37,6 +37,7 @@ Place = tuple[str, int]  # provider and number of the credential
 
 class Named(Provider, Chat):
     name = "named"
+    chat_fields = frozenset({"prompt_cache_key"})
 
     async def stream_chat(self, request: Any, target: Any) -> Any:
         yield ChatChunk.text("x")

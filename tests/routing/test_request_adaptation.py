@@ -8,13 +8,14 @@ import msgspec
 import pytest
 from msgspec import UNSET, Struct
 
-from gateway import Chat, Embeddings, Images
+from gateway import Chat, Embeddings, Images, Provider
 from gateway.errors import BadRequest, InvalidValue, UnknownParameter, UnsupportedParameter
 from gateway.plugins.provider import CAPABILITIES
 from gateway.routing.request_adaptation import HONOURED, Adapted, adapt
 from gateway.schemas.chat_request import ChatRequest, decode_chat_request
 from gateway.schemas.embeddings import EmbeddingRequest, decode_embedding_request
 from gateway.schemas.images import ImageRequest, decode_image_request
+from gateway.testing.sent_cases import TOOL
 
 
 class Place(Struct):
@@ -71,7 +72,27 @@ def adapted(request: Any, *places: Any, unknown: str = "forward", check: Any = N
 def test_every_capability_has_a_check_of_the_fields_it_honours() -> None:
     assert set(HONOURED) == set(CAPABILITIES.values())
     for kind, honoured in HONOURED.items():
-        assert honoured(kind) is None  # type: ignore[arg-type]
+        assert honoured(kind) == frozenset()  # type: ignore[arg-type]
+
+
+class Undeclared(Provider, Chat, Embeddings, Images):
+    """A plugin that says nothing about fields."""
+
+    stream_chat = embed = generate_images = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("request_", "param"), [(texts(dimensions=8), "dimensions"), (picture(n=2), "n"), (talk(tools=[TOOL]), "tools")]
+)
+def test_semantic_field_is_refused_by_a_provider_that_declares_nothing(request_: Any, param: str) -> None:
+    with pytest.raises(UnsupportedParameter) as caught:
+        adapted(request_, Place(Undeclared(None, None), Without()))  # type: ignore[arg-type]
+    assert (caught.value.status, caught.value.code, caught.value.param) == (400, "unsupported_parameter", param)
+
+
+def test_sampling_field_is_dropped_for_a_provider_that_declares_nothing() -> None:
+    [only] = adapted(talk(temperature=0.3), Place(Undeclared(None, None), Without()))  # type: ignore[arg-type]
+    assert only.dropped == ("temperature",) and only.request.temperature is None
 
 
 def test_provider_that_honours_everything_gets_the_request_itself() -> None:

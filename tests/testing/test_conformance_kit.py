@@ -72,6 +72,12 @@ def missing(place: str) -> Any:
     raise Missing("pip install 'model-gateway[conformance]'")
 
 
+def test_provider_without_an_upstream_that_counts_nothing_is_noted() -> None:
+    notes = "\n".join(check_provider(Good).notes)
+    for which in ("stream_is_sound: the stream", "whole_answer_is_sound: the whole answer"):
+        assert f"{which}: no usage came, so the gateway estimates" in notes
+
+
 class NoFinish(Good):
     async def stream_chat(self, request: ChatRequest, target: Target) -> AsyncIterator[ChatChunk]:
         yield ChatChunk.text("hello")

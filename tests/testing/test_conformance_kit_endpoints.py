@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from msgspec import Raw, Struct
@@ -60,6 +60,7 @@ class Embedder(Provider, Embeddings):
     """A provider without fault, for the others to break."""
 
     name = "embedder"
+    embedding_fields: ClassVar[frozenset[str] | None] = frozenset({"dimensions"})
 
     class Options(Struct, forbid_unknown_fields=True):
         address: str = ""
@@ -75,6 +76,7 @@ class Painter(Provider, Images):
     """The same for images."""
 
     name = "painter"
+    image_fields: ClassVar[frozenset[str] | None] = frozenset({"n"})
 
     class Options(Struct, forbid_unknown_fields=True):
         address: str = ""

@@ -27,6 +27,7 @@ class Editor(Provider, ImageEdit):
     """A provider without fault, for the others to break."""
 
     name = "editor"
+    image_edit_fields = None
 
     class Options(Struct, forbid_unknown_fields=True):
         pass

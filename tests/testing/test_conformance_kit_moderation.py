@@ -29,6 +29,7 @@ class Judge(Provider, Moderation):
     """A provider without fault, for the others to break."""
 
     name = "judge"
+    moderation_fields = None
 
     class Options(Struct, forbid_unknown_fields=True):
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -57,6 +57,7 @@ class Speaker(Provider, Chat):
     """A provider without fault, for the others to break."""
 
     name = "speaker"
+    chat_fields: ClassVar[frozenset[str] | None] = frozenset({"tools", "image_url"})
 
     class Options(Struct, forbid_unknown_fields=True):
         address: str
@@ -314,6 +315,13 @@ class Uncounted(Speaker):
                 yield chunk
 
 
+def test_vendor_without_counts_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    only("usage_is_told", monkeypatch)
+    with pytest.raises(AssertionError, match="the whole answer: the vendor's counts are lost, usage is None"):
+        check(Uncounted)
+    assert "usage_is_told" in check(Uncounted, sends_counts=False).skipped
+
+
 class NeverAlike(Speaker):
     answers = 0
 
@@ -326,8 +334,6 @@ class NeverAlike(Speaker):
 @pytest.mark.parametrize(
     ("provider", "case", "note"),
     [
-        (Uncounted, "stream_is_sound", "the stream: no usage came, so the gateway estimates"),
-        (Uncounted, "whole_answer_is_sound", "the whole answer: no usage came, so the gateway estimates"),
         (NeverAlike, "calls_at_once_do_not_mix", "answers at once were not compared"),
         (Speaker, "calls_at_once_do_not_mix", ""),
     ],

@@ -53,6 +53,7 @@ class Ranker(Provider, Rerank):
     """A provider without fault, for the others to break."""
 
     name = "ranker"
+    rerank_fields = None
 
     class Options(Struct, forbid_unknown_fields=True):
         pass

@@ -280,6 +280,7 @@ class Reader(Provider, Moderation):
 
     name = "reader"
     moderates_images = False
+    moderation_fields = None
 
     async def moderate(self, request: Any, target: Any) -> Any:
         raise AssertionError("never called")
