@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -305,7 +304,7 @@ def test_wrong_settings_are_refused(table: dict[str, Any], problem: str) -> None
         parse({"telemetry": table})
 
 
-def test_attempt_of_a_call_that_is_traced_has_an_id_of_its_own(tmp_path: Path) -> None:
+async def test_attempt_of_a_call_that_is_traced_has_an_id_of_its_own() -> None:  # in a task: it changes its context
     trace = CallTrace.begin(None, ParentSpan.of(PARENT), "/v1/chat/completions")  # type: ignore[arg-type]
     ids = {trace.attempt("up", "m").span_id for _ in range(100)} | {trace.span_id}
     assert len(ids) == 101
