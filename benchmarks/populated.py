@@ -29,10 +29,12 @@ from gateway.accounts.key_record import CreatedKey
 from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import load_pepper
 from gateway.amounts import NANO
+from gateway.billing.price import Price
 from gateway.billing.usage import Usage
 from gateway.ledger import Ledger
 from gateway.ledger.compact_meta import compact
 from gateway.ledger.line_meta import LineMeta
+from gateway.ledger.price_tables import store_prices
 from gateway.ledger.scripts import SHARED
 from gateway.store import EmbeddedServer, Store
 from gateway.store.command import Script
@@ -44,6 +46,7 @@ AT_ONCE = 500  # accounts made at the same time
 LINES_AT_ONCE = 10_000  # per script: a tenth of a second of the store's
 FILL_TIMEOUT = 30.0
 CHARGE = "-1000"
+PRICE = Price(version="0123456789abcdef", per_request=1000)  # the audit computes the charges again
 
 FILL = """
 local from, count, kid, meta = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], ARGV[4]
@@ -204,6 +207,7 @@ async def write_lines(
     """So many settled calls into the ledger of the key's account; those of one script have one time."""
     folder = resources.files("gateway.ledger") / "lua"
     parts = [(folder / f"{part}.lua").read_text(encoding="utf-8") for part in SHARED["settle"]]
+    await store_prices(store, [PRICE])
     script, name, meta = Script("".join(parts) + FILL), slot(key.account), form(meta_of(key.id))
     for start in range(0, count, at_once):
         most = min(at_once, count - start)
@@ -221,7 +225,7 @@ def meta_of(key_id: str) -> str:
             usage=Usage(in_text=812, out_text=204),
             attempts=1,
             outcome="ok",
-            price="0123456789abcdef",
+            price=PRICE.version,
             hold=1_000_000,
             endpoint="chat",
             duration_ms=1034,
