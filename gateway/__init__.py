@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from gateway.http_client.upstream import Answer as Answer
     from gateway.http_client.upstream import Upstream as Upstream
     from gateway.plugins.chunk_accumulator import fold_chat as fold_chat
+    from gateway.plugins.current_call import CurrentCall as CurrentCall
+    from gateway.plugins.current_call import current_call as current_call
     from gateway.plugins.hookspecs import hookimpl as hookimpl
     from gateway.plugins.model_list import ListedModel as ListedModel
     from gateway.plugins.model_list import ListLimits as ListLimits
@@ -139,6 +141,7 @@ _HOME = {
         "http_client.timeouts": ("Timeouts",),
         "http_client.upstream": ("Answer", "Upstream"),
         "plugins.chunk_accumulator": ("fold_chat",),
+        "plugins.current_call": ("CurrentCall", "current_call"),
         "plugins.hookspecs": ("hookimpl",),
         "plugins.model_list": ("ListLimits", "ListedModel", "ModelList", "openrouter_price"),
         "plugins.provider": (

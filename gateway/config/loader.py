@@ -18,6 +18,7 @@ from typing import Any, cast
 from msgspec import structs
 
 from gateway.config.advice import advise
+from gateway.config.forwarded_names import forwarded_names
 from gateway.config.includes import INCLUDE, Part, merge, read_parts
 from gateway.config.model_patterns import STAR
 from gateway.config.origins import Origins
@@ -103,6 +104,7 @@ def parse(
         origins=origins,
         tables=tables,
         groups={DEFAULT_GROUP: GroupSettings(), **settings.groups},
+        forwarded=forwarded_names(settings.providers),
     )
     settings = structs.replace(settings, warnings=(*_store_warnings(settings), *advise(settings)))
     known = _known(document)

@@ -19,11 +19,16 @@ def _proxy(reader: TomlReader, value: object, key: Key) -> ProxySetting:
 ProxyOption = Annotated[ProxySetting, FromTables(_proxy, lambda _: {"type": "string"}, is_reference=True)]
 
 
+#: A header of callers; the names that may not be forwarded are in `gateway.config.forwarded_names`.
+HeaderName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$(?!\n)")]
+
+
 class ProviderSettings(Struct, frozen=True, kw_only=True):
     """[providers.NAME]: which plugin's provider serves it, its proxy, and the options that provider declares."""
 
     plugin: Annotated[str, Meta(min_length=1)]
     proxy: ProxyOption | None = None
+    forward_headers: Annotated[tuple[HeaderName, ...], Meta(max_length=16)] = ()  # of callers, to its upstream
     fetch_media: bool = False  # what requests name by address is fetched for it
     discover: bool = False  # whether its own list of models is served, too
     discover_every: Interval = "10m"

@@ -237,6 +237,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     file: str = ""  # where it came from, for messages; no key of the file
     demo: bool = False  # literal secrets are allowed; no key of the file
     warnings: tuple[str, ...] = ()  # about values that may be a mistake; no key of the file
+    forwarded: tuple[str, ...] = ()  # headers of callers that any provider forwards; no key of the file
     origins: Origins | None = None  # of a file that includes others; no key of the file
 
     def file_of(self, *key: str | int) -> str:
@@ -394,5 +395,5 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 #: Every other key is the provider's.
 OWN_PROVIDER_KEYS = frozenset(ProviderSettings.__struct_fields__) - {"options"}
-_NO_SECTIONS = frozenset({"file", "demo", "warnings", "origins", "patterns", "from_patterns", "tables"})
+_NO_SECTIONS = frozenset({"file", "demo", "warnings", "forwarded", "origins", "patterns", "from_patterns", "tables"})
 SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in _NO_SECTIONS)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+from gateway.config.forwarded_names import refusal
 from gateway.config.loopback import is_loopback
 from gateway.config.notify_settings import notify_problems
 from gateway.config.oidc_settings import oidc_problems
@@ -77,6 +78,10 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     for name in known["models"]:
         if not is_model_name(name):
             reader.problem(("models", name), f"a model's name has 1 to {MAX_MODEL_NAME} printable characters")
+    for name, provider in settings.providers.items():
+        for index, header in enumerate(provider.forward_headers):
+            if reason := refusal(header):
+                reader.problem(("providers", name, "forward_headers", index), reason)
     _check_aliases(settings, reader, known["models"])
     aliases = {alias for model in settings.models.values() for alias in model.aliases}
     names = {**known, "models": {*known["models"], *aliases}}

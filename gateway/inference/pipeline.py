@@ -64,8 +64,14 @@ class Pipeline:
         if name is not None and not await self._claim(asked, quoted, name, digest):
             return
         call = await hold_cost(asked, quoted, endpoint, services)
-        call.sending.account, call.sending.trace = call.key.account, asked.trace
-        track(call.sending)
+        sending = call.sending
+        sending.account, sending.trace, sending.hold, sending.quote = (
+            call.key.account,
+            asked.trace,
+            call.hold,
+            call.quote,
+        )
+        track(sending)
         try:
             if not call.client_gone:
                 await (self._stream(call, endpoint) if endpoint.is_relayed(call) else self._answer(call, endpoint))

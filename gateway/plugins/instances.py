@@ -63,10 +63,11 @@ async def build_providers(
             reason = made.failures[name] = redact(str(error))
             gateway_log.error("provider %s is out of service: %s", name, reason)
             continue
-        proxy = settings.providers[name].proxy
+        proxy, forwards = settings.providers[name].proxy, settings.providers[name].forward_headers
         made.files[name] = {path: stamp_of(path) for path in _files(credentials, proxy)}
         try:
-            way = upstream if proxy is None else upstream.through(proxy.resolve())
+            proxies = None if proxy is None else proxy.resolve()
+            way = upstream if proxies is None and not forwards else upstream.view(proxies=proxies, forwards=forwards)
         except ProxyError as error:
             made.failures[name] = f"proxy: {error}"
             gateway_log.error("provider %s is out of service: proxy: %s", name, error)
