@@ -18,12 +18,12 @@ from typing import Any, cast
 from msgspec import structs
 
 from gateway.config.advice import advise
-from gateway.config.forwarded_names import forwarded_names
 from gateway.config.includes import INCLUDE, Part, merge, read_parts
 from gateway.config.model_patterns import STAR
 from gateway.config.origins import Origins
 from gateway.config.pattern_models import with_public_models
 from gateway.config.pattern_validation import check_patterns
+from gateway.config.provider_settings import forwarded_names
 from gateway.config.public_tables import PublicTables, UnreadableTable
 from gateway.config.settings import (
     DEFAULT_GROUP,

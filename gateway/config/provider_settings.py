@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from gateway.config.model_patterns import Glob
 from gateway.config.proxy import ProxySetting
+from gateway.config.secret_headers import is_credential_header
 from gateway.config.toml_reader import FromTables, Key, TomlReader
 from gateway.config.values import Interval, interval
+
+#: They belong to one connection or one body, name the client to a proxy, or have a meaning for the gateway itself.
+_RESERVED = re.compile(
+    r"accept(-.*)?|connection|content-.*|date|expect|forwarded|host|idempotency-key|keep-alive|origin|range|referer|te|"
+    r"trailers?|transfer-encoding|upgrade(-.*)?|user-agent|via|proxy-.*|sec-.*|x-forwarded-.*|x-real-ip|x-gateway-.*|"
+    r"traceparent|tracestate|openai-.*|anthropic-.*",
+    re.IGNORECASE,
+)
 
 
 def _proxy(reader: TomlReader, value: object, key: Key) -> ProxySetting:
@@ -19,7 +30,7 @@ def _proxy(reader: TomlReader, value: object, key: Key) -> ProxySetting:
 ProxyOption = Annotated[ProxySetting, FromTables(_proxy, lambda _: {"type": "string"}, is_reference=True)]
 
 
-#: A header of callers; the names that may not be forwarded are in `gateway.config.forwarded_names`.
+#: A header of callers; `forwarding_refusal` has the names that are never forwarded.
 HeaderName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$(?!\n)")]
 
 
@@ -54,3 +65,17 @@ class ProviderSettings(Struct, frozen=True, kw_only=True):
     def keeps_list(self) -> float:
         """Seconds for which the last good list is used."""
         return interval(self.discover_keep)
+
+
+def forwarding_refusal(name: str) -> str:
+    """Why a header is never forwarded by its name alone; empty for one that may be."""
+    if is_credential_header(name):
+        return f"{name} carries a credential of the caller, which no upstream gets"
+    if _RESERVED.fullmatch(name):
+        return f"{name} is the gateway's own, or is forwarded already where it belongs"
+    return ""
+
+
+def forwarded_names(providers: Mapping[str, ProviderSettings]) -> tuple[str, ...]:
+    """The headers that any provider forwards, in lower case, sorted."""
+    return tuple(sorted({name.lower() for provider in providers.values() for name in provider.forward_headers}))

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from gateway.config.forwarded_names import refusal
 from gateway.config.loopback import is_loopback
 from gateway.config.notify_settings import notify_problems
 from gateway.config.oidc_settings import oidc_problems
+from gateway.config.provider_settings import forwarding_refusal
 from gateway.config.secret import Secret, SecretError
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, TomlReader, suggestion
@@ -80,7 +80,7 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
             reader.problem(("models", name), f"a model's name has 1 to {MAX_MODEL_NAME} printable characters")
     for name, provider in settings.providers.items():
         for index, header in enumerate(provider.forward_headers):
-            if reason := refusal(header):
+            if reason := forwarding_refusal(header):
                 reader.problem(("providers", name, "forward_headers", index), reason)
     _check_aliases(settings, reader, known["models"])
     aliases = {alias for model in settings.models.values() for alias in model.aliases}

@@ -95,6 +95,7 @@ async def ask(client: Client, model: str, *, stream: bool = False, headers: dict
         return response.headers["x-request-id"]
 
 
+@pytest.mark.holds("plugins.md#whose-call-it-is-1")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_provider_knows_whose_call_it_serves(client: Client, records: list[CallRecord], stream: bool) -> None:
     headers = {"x-session-id": "talk-1", "x-gateway-tags": "team=herons", "x-team": "7", "traceparent": TRACE}
