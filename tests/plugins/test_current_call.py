@@ -45,7 +45,7 @@ class Asking(Provider, Chat):
         if target.model == "full":
             raise UpstreamOverloaded(detail="the queue is full")
         if target.model == "slow":
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()  # silent until it is cancelled
         yield ChatChunk.text("Hello")
         yield ChatChunk.finish("stop")
 
