@@ -1,7 +1,7 @@
 """A model of one Redis server: the commands that the gateway uses, on Python's types, with a clock that it is given.
 
 `test_store_model.py` holds it to a real server. It has no memory limit, no persistence, no replicas, no transactions
-and no keys of all names. `HSCAN` and `SSCAN` answer everything at once, in an order of their own. The texts of errors
+and no subscriptions. `SCAN`, `HSCAN` and `SSCAN` answer everything at once, in an order of their own. The texts of errors
 differ after their first word. A command or an option that it does not know is an AssertionError, so that nothing is
 simulated wrongly.
 """
@@ -41,15 +41,19 @@ class StoreModel:
         now = self.clock()
         return [b"%d" % (now // 1_000_000), b"%d" % (now % 1_000_000)]
 
-    def _publish(self, channel: bytes, message: bytes) -> Any:
-        return 0
-
     def _flushall(self, *options: bytes) -> Any:
         self.keys.values.clear()
         self.keys.ends.clear()
         return OK
 
+    def _client(self, *words: bytes) -> Any:
+        return OK
+
     # Keys
+
+    def _scan(self, cursor: bytes, *options: bytes) -> Any:
+        fits = _matcher(options)
+        return [b"0", sorted(name for name in list(self.keys.values) if self.keys.get(name) is not None and fits(name))]
 
     def _del(self, *names: bytes) -> Any:
         return sum(self.keys.remove(name) for name in names)

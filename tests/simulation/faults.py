@@ -1,0 +1,95 @@
+"""What may happen in a schedule. Each fault draws its own moments and lengths; all of them end before the promises."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+Fault = Callable[["World"], Awaitable[None]]
+
+
+async def reply_is_lost(world: World) -> None:
+    """The store runs one script or more, and the connection is cut before the reply."""
+    world.store.lose_replies += world.dice.randrange(1, 4)
+
+
+async def connections_are_cut(world: World) -> None:
+    """Every connection to the store is cut."""
+    world.store.cut_all()
+
+
+async def store_pauses(world: World) -> None:
+    """The store answers nothing for a while, and then everything."""
+    world.store.paused_until = world.clock.passed + world.dice.choice([0.1, 0.5, 2.0, 10.0])
+
+
+async def store_is_away(world: World) -> None:
+    """The store takes no connection."""
+    from tests.simulation.store_end import ADDRESS
+
+    world.network.refused.add(ADDRESS)
+    world.store.cut_all()
+    await asyncio.sleep(world.dice.choice([0.3, 1.5, 8.0]))
+    world.network.refused.discard(ADDRESS)
+
+
+async def store_restarts(world: World) -> None:
+    """The store is another process with the same data."""
+    world.store.restart()
+
+
+async def store_loses_the_last_moment(world: World) -> None:
+    """The store comes back with its data of up to a second ago, as after a failover."""
+    before = world.store.copied()
+    await asyncio.sleep(world.dice.uniform(0.01, 1.0))
+    world.store.restart(before)
+
+
+async def worker_is_killed(world: World) -> None:
+    """One worker dies; its supervisor starts another one."""
+    machines = [machine for machine in world.machines if machine.workers]
+    if machines:
+        machine = world.dice.choice(machines)
+        machine.kill_worker(world.dice.choice(machine.workers))
+        world.loop.drop_dead()
+        await asyncio.sleep(world.dice.uniform(0.2, 1.0))
+        if machine.alive:
+            await machine.start_worker()
+
+
+async def machine_crashes(world: World) -> None:
+    """Every process of a machine dies, and starts again later."""
+    machine = world.dice.choice(world.machines)
+    machine.crash()
+    world.loop.drop_dead()
+    await asyncio.sleep(world.dice.choice([0.5, 5.0, 90.0]))
+    if not machine.alive:
+        await machine.start(1)
+
+
+async def upstream_fails(world: World) -> None:
+    """The upstream refuses every request for a while."""
+    world.upstream.fails_until = world.loop.time() + world.dice.choice([0.2, 2.0])
+
+
+async def upstream_is_silent(world: World) -> None:
+    """The upstream sends nothing for a while, in the middle of its answers too."""
+    world.upstream.silent_until = world.loop.time() + world.dice.choice([1.0, 8.0, 15.0])
+
+
+FAULTS: tuple[Fault, ...] = (
+    reply_is_lost,
+    connections_are_cut,
+    store_pauses,
+    store_is_away,
+    store_restarts,
+    store_loses_the_last_moment,
+    worker_is_killed,
+    machine_crashes,
+    upstream_fails,
+    upstream_is_silent,
+)

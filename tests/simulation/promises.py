@@ -1,0 +1,64 @@
+"""What must hold at the end of a schedule, when every fault is over."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from gateway.ledger import Ledger
+from gateway.store import Store
+from tests.simulation.upstream import PROMPT, WORD
+
+if TYPE_CHECKING:
+    from tests.simulation.callers import Outcome
+    from tests.simulation.world import World
+
+INPUT, OUTPUT = 1000, 2000  # nano units a token
+ACCOUNT = b"{a:acme}"
+
+
+async def broken_promises(world: World, store: Store, ledger: Ledger) -> list[str]:
+    """The promises that do not hold, as texts."""
+    keys = world.store.server.model.keys
+    account: dict[bytes, bytes] = keys.values[ACCOUNT]
+    lines = _lines(keys.values[ACCOUNT + b":lg"])
+    broken: list[str] = []
+    balance, held = int(account[b"bal"]), int(account[b"held"])
+    if held:
+        broken.append(f"{held} are held although no call runs")
+    if balance != (total := sum(int(line[b"amount"]) for line in lines)):
+        broken.append(f"the balance is {balance}, and its lines sum up to {total}")
+    if balance < 0:
+        broken.append(f"the balance is {balance}")
+    by_request: dict[str, list[dict[bytes, bytes]]] = defaultdict(list)
+    for line in lines:
+        by_request[line[b"rid"].decode()].append(line)
+    for request_id, found in by_request.items():
+        if sum(line[b"kind"] == b"use" for line in found) > 1:
+            broken.append(f"{request_id} is charged {len(found)} times")
+    for outcome in world.outcomes:
+        broken += _of_call(world, outcome, by_request.get(outcome.request_id, []))
+    report = await ledger.audit()
+    broken += [f"the audit finds {mismatch}" for mismatch in report.mismatches]
+    return broken
+
+
+def _lines(stream: Any) -> list[dict[bytes, bytes]]:
+    return [dict(zip(fields[::2], fields[1::2], strict=True)) for fields in stream.entries.values()]
+
+
+def _of_call(world: World, outcome: Outcome, lines: list[dict[bytes, bytes]]) -> list[str]:
+    if outcome.replayed:
+        return [f"call {outcome.number} was replayed and charged"] if lines else []
+    charged = -sum(int(line[b"amount"]) for line in lines)
+    truth = world.upstream.truths.get(outcome.request_id)
+    name = f"call {outcome.number} {outcome.request_id}"
+    if truth is None:
+        return [f"{name} never reached the upstream and costs {charged}"] if charged else []
+    price = PROMPT * INPUT + truth.words * WORD * OUTPUT
+    if outcome.whole and charged != price:
+        return [f"{name} is whole and costs {charged} instead of {price}"]
+    words = len(outcome.text.split())
+    if words and not outcome.name and not charged:
+        return [f"{name} has delivered {words} words and costs nothing"]
+    return []

@@ -1,0 +1,212 @@
+"""One schedule: machines, a store, an upstream and callers in one process, with the faults that a seed draws.
+
+::
+
+    report = run(seed=7, folder=Path("/dev/shm/x"))
+    assert not report.broken, report.story()
+
+Everything that is not an edge is the gateway's own code. `docs/simulation.md` says what the edges leave out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from contextvars import Context
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from msgspec import Struct
+
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.keys import Keys
+from gateway.amounts import NANO
+from gateway.config.loader import parse
+from gateway.errors import GatewayError
+from gateway.ledger import GroupLimits, Ledger
+from gateway.ledger.api_key import ApiKey
+from gateway.plugins.loader import Plugins
+from gateway.routing.circuit_sync import CircuitSync
+from gateway.runtime.overload import OverloadMonitor
+from gateway.runtime.watchdog import Watchdog
+from gateway.store import Store
+from tests.simulation.callers import Caller, Outcome
+from tests.simulation.clock_loop import Clock, SimulatedLoop, Stuck
+from tests.simulation.faults import FAULTS, Fault
+from tests.simulation.machines import PEPPER, TIMEOUT, Machine, address, plugins
+from tests.simulation.network import Network
+from tests.simulation.promises import broken_promises
+from tests.simulation.store_end import StoreEnd
+from tests.simulation.upstream import WorldProvider, WorldUpstream
+
+OPENING = 20 * NANO // 1000
+LONGEST = 300.0  # seconds after the last fault: leases, journals and claims have ended by then
+ACCOUNT = "acme"
+DOCUMENT = {
+    "providers": {"world": {"plugin": "world"}},
+    "groups": {"default": {}},
+    "models": {
+        "m": {
+            "provider": "world", "model": "any", "price": {"input": 1, "output": 2}, "context_window": 1000,
+            "max_output_tokens": 50, "retries": 1, "total_timeout": 30, "idle_timeout": 10, "first_byte_timeout": 10,
+        }
+    },
+}  # fmt: skip
+
+
+class Report(Struct):
+    """What came of a schedule."""
+
+    seed: int
+    calls: int
+    faults: list[str]
+    broken: list[str]
+    log: list[str]
+    digest: str = ""
+
+    def story(self) -> str:
+        """The schedule for a person, with the command that repeats it."""
+        parts = [f"seed {self.seed}: {', '.join(self.broken)}", *self.log[-40:]]
+        return "\n".join([*parts, f"again: python -m tests.simulation --seed {self.seed}"])
+
+
+class World:
+    """Everything of one schedule."""
+
+    def __init__(self, seed: int, folder: Path, loaded: Plugins, *, calls: int, faults: int | None = None) -> None:
+        self.dice = random.Random(seed)
+        self.seed, self.folder, self.loaded = seed, folder, loaded
+        self.clock = Clock()
+        self.network = Network(self.dice)
+        self.network.context = Context()
+        self.loop = SimulatedLoop(self.clock, self.network)
+        self.network.loop = self.loop
+        self.store = StoreEnd(self.clock, self.network, self.dice)
+        self.upstream = WorldUpstream(self.dice)
+        self.machines: list[Machine] = []
+        self.outcomes: list[Outcome] = []
+        self.log: list[str] = []
+        self._calls = calls
+        self._faults = self.dice.randrange(1, 6) if faults is None else faults
+        self._named: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Add a line to the story."""
+        self.log.append(f"{self.clock.passed:9.4f} {text}")
+
+    async def live(self) -> list[str]:
+        """Run the schedule; returns the broken promises."""
+        settings = parse(DOCUMENT, demo=True)
+        WorldProvider.world = self.upstream
+        store = await Store.open(address(), timeout=TIMEOUT)
+        ledger = Ledger(store, {"default": GroupLimits()})
+        await Accounts(store, ledger).create(ACCOUNT, balance=OPENING)
+        made = await Keys(store, PEPPER).create(ACCOUNT)
+        for name in ("m1", "m2")[: self.dice.randrange(1, 3)]:
+            machine = Machine(name, settings, self.folder, self.loaded)
+            await machine.start(self.dice.randrange(1, 3))
+            self.machines.append(machine)
+        caller = Caller(self, ApiKey(made.account, made.id), self.outcomes)
+        span = self.dice.uniform(0.5, 20.0)
+        asks = [self._at(self.dice.uniform(0, span), caller.call(number)) for number in range(self._calls)]
+        chosen = [self.dice.choice(FAULTS) for _ in range(self._faults)]
+        self._named = [fault.__name__ for fault in chosen]
+        happen = [self._at(self.dice.uniform(0, span), self._happen(fault)) for fault in chosen]
+        await asyncio.gather(*asks, *happen)
+        await self._heal(store)
+        broken = await broken_promises(self, store, ledger)
+        for machine in self.machines:
+            await machine.stop()
+        await store.close()
+        return broken
+
+    async def _at(self, when: float, work: Any) -> None:
+        await asyncio.sleep(when)
+        await work
+
+    async def _happen(self, fault: Fault) -> None:
+        self.note(f"fault: {fault.__name__}")
+        await fault(self)
+
+    async def _heal(self, store: Store) -> None:
+        """Every fault ends, and time passes until nothing is due."""
+        self.store.paused_until = self.store.lose_replies = 0
+        self.network.refused.clear()
+        for machine in self.machines:
+            if not machine.alive:
+                await machine.start(1)
+        await asyncio.sleep(LONGEST)
+
+    @property
+    def named(self) -> list[str]:
+        """The names of the faults."""
+        return self._named
+
+    def close(self) -> None:
+        """Let go of everything, without running what dead tasks would still do."""
+        for machine in self.machines:
+            for process in machine.processes:
+                process.kill()
+        self.loop.drop_dead()
+        for machine in self.machines:
+            for process in machine.processes:
+                process.forget()
+        with contextlib.suppress(Stuck):
+            self.loop.run_until_complete(self._end())
+        self.loop.close()
+
+    async def _end(self) -> None:
+        rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in rest:
+            task.cancel()
+        await asyncio.sleep(0)
+
+
+@contextlib.contextmanager
+def _simulated(seed: int, clock: Clock) -> Iterator[None]:
+    """Time and chance come from the world; nothing watches the real ones."""
+    chance = random.Random(seed)
+    random.seed(seed)
+    with (
+        clock.everywhere(),
+        mock.patch.object(os, "urandom", chance.randbytes),
+        mock.patch.object(random, "_urandom", chance.randbytes),
+        mock.patch.object(Watchdog, "start", lambda _: None),
+        mock.patch.object(OverloadMonitor, "start", lambda _: None),
+        mock.patch.object(CircuitSync, "start", lambda _: None),  # it subscribes by another client
+    ):
+        yield
+
+
+_loaded: list[Plugins] = []
+
+
+def run(seed: int, folder: Path, *, calls: int = 30, faults: int | None = None) -> Report:
+    """Run one schedule."""
+    if not _loaded:
+        _loaded.append(plugins())
+    place = folder / f"world-{seed}"
+    world = World(seed, place, _loaded[0], calls=calls, faults=faults)
+    logging.getLogger("gateway").setLevel(logging.CRITICAL)
+    asyncio.set_event_loop(world.loop)
+    try:
+        with _simulated(seed, world.clock):
+            try:
+                broken = world.loop.run_until_complete(world.live())
+            except Stuck:
+                broken = ["the world is stuck"]
+            except GatewayError as error:
+                broken = [f"the world could not be read: {error.log_text()}"]
+            world.close()
+    finally:
+        asyncio.set_event_loop(None)
+        shutil.rmtree(place, ignore_errors=True)
+    digest = hashlib.sha256("\n".join(world.log).encode()).hexdigest()[:16]
+    return Report(seed, calls, world.named, broken, world.log, digest)
