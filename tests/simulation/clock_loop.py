@@ -45,7 +45,7 @@ class Clock:
             "monotonic_ns": lambda: int((1000.0 + self.passed) * 1e9),
             "perf_counter": lambda: 1000.0 + self.passed,
         }
-        with mock.patch.multiple(time, **names):
+        with mock.patch.multiple(time, **names):  # type: ignore[call-overload]
             yield
 
 
@@ -85,13 +85,17 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return 1000.0 + self._clock.passed
 
-    def call_soon(self, callback: Any, *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
         process = process_of(context)
         if process is not None and not process.alive:
             return asyncio.Handle(callback, args, self, context)  # never run
         return super().call_soon(callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Context | None = None) -> asyncio.TimerHandle:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
         process = process_of(context)
         if process is not None and not process.alive:
             return asyncio.TimerHandle(when, callback, args, self, context)
@@ -107,7 +111,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     async def create_unix_connection(self, protocol_factory: Any, path: Any = None, **_: Any) -> Any:
         return await self._network.connect(protocol_factory, str(path))
 
-    def run_in_executor(self, executor: Any, function: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, function: Any, *args: Any) -> Any:  # type: ignore[override]
         """At once: nothing blocks here."""
         future = self.create_future()
         try:

@@ -66,7 +66,8 @@ async def machine_crashes(world: World) -> None:
     machine = world.dice.choice(world.machines)
     machine.crash()
     world.loop.drop_dead()
-    await asyncio.sleep(world.dice.choice([0.5, 5.0, 90.0]))
+    # After more than a minute, another machine has charged its calls by what the store knows.
+    await asyncio.sleep(world.dice.choice([0.5, 5.0, 75.0, 120.0]))
     if not machine.alive:
         await machine.start(1)
 
@@ -92,4 +93,8 @@ FAULTS: tuple[Fault, ...] = (
     machine_crashes,
     upstream_fails,
     upstream_is_silent,
+)
+#: The names of those whose effects end with a lease or with the life of a journal.
+LASTING = frozenset(
+    fault.__name__ for fault in (store_restarts, store_loses_the_last_moment, worker_is_killed, machine_crashes)
 )

@@ -36,8 +36,11 @@ async def broken_promises(world: World, store: Store, ledger: Ledger) -> list[st
     for request_id, found in by_request.items():
         if sum(line[b"kind"] == b"use" for line in found) > 1:
             broken.append(f"{request_id} is charged {len(found)} times")
+    asked = {outcome.request_id for outcome in world.outcomes}
+    broken += [f"{one} is charged and was never asked" for one in by_request if one not in asked and one != "open"]
     for outcome in world.outcomes:
         broken += _of_call(world, outcome, by_request.get(outcome.request_id, []))
+    broken += _of_repetitions(world, by_request)
     report = await ledger.audit()
     broken += [f"the audit finds {mismatch}" for mismatch in report.mismatches]
     return broken
@@ -62,3 +65,18 @@ def _of_call(world: World, outcome: Outcome, lines: list[dict[bytes, bytes]]) ->
     if words and not outcome.name and not charged:
         return [f"{name} has delivered {words} words and costs nothing"]
     return []
+
+
+def _of_repetitions(world: World, by_request: dict[str, list[dict[bytes, bytes]]]) -> list[str]:
+    """A request that was repeated with its key is charged once, or the charge of a dead one was given back."""
+    if "store_loses_the_last_moment" in world.named:
+        return []  # the answers that it kept are lost, so a repetition runs again (docs/api.md, "Idempotency-Key")
+    named: dict[str, set[str]] = defaultdict(set)
+    for outcome in world.outcomes:
+        if outcome.name:
+            named[outcome.name].add(outcome.request_id)
+    charged = {
+        name: [one for one in ids if sum(int(line[b"amount"]) for line in by_request.get(one, ()))]
+        for name, ids in named.items()
+    }
+    return [f"{name} is charged as {', '.join(sorted(ids))}" for name, ids in charged.items() if len(ids) > 1]

@@ -1,9 +1,9 @@
 """A model of one Redis server: the commands that the gateway uses, on Python's types, with a clock that it is given.
 
 `test_store_model.py` holds it to a real server. It has no memory limit, no persistence, no replicas, no transactions
-and no subscriptions. `SCAN`, `HSCAN` and `SSCAN` answer everything at once, in an order of their own. The texts of errors
-differ after their first word. A command or an option that it does not know is an AssertionError, so that nothing is
-simulated wrongly.
+and no subscriptions. `SCAN`, `HSCAN` and `SSCAN` answer everything at once, in an order of their own. The texts of
+errors differ after their first word. A command or an option that it does not know is an AssertionError, so that nothing
+is simulated wrongly.
 """
 
 from __future__ import annotations

@@ -51,7 +51,8 @@ SHAPES: tuple[tuple[bytes, ...], ...] = (
     (b"ZMSCORE", b"K", b"V", b"V"), (b"ZRANGE", b"K", b"R", b"R"), (b"ZRANGE", b"K", b"R", b"R", b"WITHSCORES"),
     (b"ZRANGE", b"K", b"R", b"R", b"REV"), (b"ZRANGEBYSCORE", b"K", b"E", b"E", b"LIMIT", b"1", b"2"),
     (b"ZRANGEBYSCORE", b"K", b"E", b"E", b"WITHSCORES"), (b"ZCOUNT", b"K", b"E", b"E"),
-    (b"ZRANGE", b"K", b"L", b"L", b"BYLEX", b"LIMIT", b"0", b"2"), (b"ZREMRANGEBYRANK", b"K", b"R", b"R"),
+    (b"ZADD", b"Z", b"0", b"V"), (b"ZREM", b"Z", b"V"), (b"ZRANGE", b"Z", b"L", b"L", b"BYLEX", b"LIMIT", b"0", b"2"),
+    (b"ZRANGE", b"Z", b"L", b"L", b"BYLEX", b"REV", b"LIMIT", b"1", b"2"), (b"ZREMRANGEBYRANK", b"K", b"R", b"R"),
     (b"XADD", b"K", b"*", b"V", b"V"), (b"XADD", b"K", b"I", b"V", b"V"), (b"XRANGE", b"K", b"J", b"J"),
     (b"XREVRANGE", b"K", b"J", b"J", b"COUNT", b"2"), (b"XLEN", b"K"), (b"XDEL", b"K", b"D"),
     (b"XTRIM", b"K", b"MINID", b"D"),
@@ -69,6 +70,7 @@ end
 return show(reply)
 """
 PLACES: dict[bytes, tuple[bytes, ...]] = {
+    b"Z": (b"names",),  # its members have one score, without which BYLEX means nothing
     b"K": (b"k1", b"k2", b"k3", b"k4"),
     b"V": (b"a", b"b", b"ba", b"", b"7", b"-12", b"\xff\x00", b"9223372036854775807"),
     b"N": (b"1", b"0", b"-7", b"12345", b"9223372036854775807", b"x", b"01", b""),

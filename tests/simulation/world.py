@@ -2,21 +2,24 @@
 
 ::
 
-    report = run(seed=7, folder=Path("/dev/shm/x"))
-    assert not report.broken, report.story()
+    report = run(7, folder)
+    assert not report.broken, shrunk(report, folder).story()
 
-Everything that is not an edge is the gateway's own code. `docs/simulation.md` says what the edges leave out.
+Everything that is not an edge is the gateway's own code.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import logging
 import os
 import random
 import shutil
+import tempfile
+import warnings
 from collections.abc import Iterator
 from contextvars import Context
 from pathlib import Path
@@ -39,15 +42,19 @@ from gateway.runtime.watchdog import Watchdog
 from gateway.store import Store
 from tests.simulation.callers import Caller, Outcome
 from tests.simulation.clock_loop import Clock, SimulatedLoop, Stuck
-from tests.simulation.faults import FAULTS, Fault
+from tests.simulation.faults import FAULTS, LASTING, Fault
 from tests.simulation.machines import PEPPER, TIMEOUT, Machine, address, plugins
 from tests.simulation.network import Network
 from tests.simulation.promises import broken_promises
 from tests.simulation.store_end import StoreEnd
 from tests.simulation.upstream import WorldProvider, WorldUpstream
 
+CALLS = 30
+STORY = 12  # lines
 OPENING = 20 * NANO // 1000
-LONGEST = 300.0  # seconds after the last fault: leases, journals and claims have ended by then
+#: Seconds after the last fault: by then the journals of living processes are sent, and after a death or a loss of data
+#: also the leases of dead calls have ended, and what was confirmed before is no longer sent again.
+SHORT, LONG = 15.0, 200.0
 ACCOUNT = "acme"
 DOCUMENT = {
     "providers": {"world": {"plugin": "world"}},
@@ -61,11 +68,18 @@ DOCUMENT = {
 }  # fmt: skip
 
 
+class Plan(Struct, frozen=True):
+    """A whole schedule, or what is left of it while it is made smaller."""
+
+    calls: int = CALLS
+    without: frozenset[int] = frozenset()  # places of faults that do not happen
+
+
 class Report(Struct):
     """What came of a schedule."""
 
     seed: int
-    calls: int
+    plan: Plan
     faults: list[str]
     broken: list[str]
     log: list[str]
@@ -73,14 +87,22 @@ class Report(Struct):
 
     def story(self) -> str:
         """The schedule for a person, with the command that repeats it."""
-        parts = [f"seed {self.seed}: {', '.join(self.broken)}", *self.log[-40:]]
-        return "\n".join([*parts, f"again: python -m tests.simulation --seed {self.seed}"])
+        again = f"python -m tests.simulation --seed {self.seed}"
+        if self.plan != Plan():
+            without = ",".join(map(str, sorted(self.plan.without)))
+            again += f" --calls {self.plan.calls}" + (f" --without {without}" if without else "")
+        told = [line for line in self.log if "fault: " in line or any(one in line for one in self._named_in_broken())]
+        return "\n".join([f"seed {self.seed}, {self.plan.calls} calls:", *told[-STORY:], *self.broken[:5], again])
+
+    def _named_in_broken(self) -> list[str]:
+        """The requests and calls that the broken promises name."""
+        return [word.strip(",") for text in self.broken for word in text.split() if word.startswith(("req_", "again-"))]
 
 
 class World:
     """Everything of one schedule."""
 
-    def __init__(self, seed: int, folder: Path, loaded: Plugins, *, calls: int, faults: int | None = None) -> None:
+    def __init__(self, seed: int, folder: Path, loaded: Plugins, plan: Plan) -> None:
         self.dice = random.Random(seed)
         self.seed, self.folder, self.loaded = seed, folder, loaded
         self.clock = Clock()
@@ -93,8 +115,7 @@ class World:
         self.machines: list[Machine] = []
         self.outcomes: list[Outcome] = []
         self.log: list[str] = []
-        self._calls = calls
-        self._faults = self.dice.randrange(1, 6) if faults is None else faults
+        self._plan = plan
         self._named: list[str] = []
 
     def note(self, text: str) -> None:
@@ -115,11 +136,14 @@ class World:
             self.machines.append(machine)
         caller = Caller(self, ApiKey(made.account, made.id), self.outcomes)
         span = self.dice.uniform(0.5, 20.0)
-        asks = [self._at(self.dice.uniform(0, span), caller.call(number)) for number in range(self._calls)]
-        chosen = [self.dice.choice(FAULTS) for _ in range(self._faults)]
-        self._named = [fault.__name__ for fault in chosen]
-        happen = [self._at(self.dice.uniform(0, span), self._happen(fault)) for fault in chosen]
-        await asyncio.gather(*asks, *happen)
+        asks = [(self.dice.uniform(0, span), number) for number in range(CALLS)]
+        chosen = [(self.dice.uniform(0, span), self.dice.choice(FAULTS)) for _ in range(self.dice.randrange(1, 6))]
+        chosen = [chosen[place] for place in range(len(chosen)) if place not in self._plan.without]
+        self._named = [fault.__name__ for _, fault in chosen]
+        await asyncio.gather(
+            *(self._at(when, caller.call(number)) for when, number in asks[: self._plan.calls]),
+            *(self._at(when, self._happen(fault)) for when, fault in chosen),
+        )
         await self._heal(store)
         broken = await broken_promises(self, store, ledger)
         for machine in self.machines:
@@ -142,7 +166,7 @@ class World:
         for machine in self.machines:
             if not machine.alive:
                 await machine.start(1)
-        await asyncio.sleep(LONGEST)
+        await asyncio.sleep(LONG if LASTING & set(self._named) else SHORT)
 
     @property
     def named(self) -> list[str]:
@@ -155,14 +179,14 @@ class World:
             for process in machine.processes:
                 process.kill()
         self.loop.drop_dead()
-        for machine in self.machines:
-            for process in machine.processes:
-                process.forget()
         with contextlib.suppress(Stuck):
             self.loop.run_until_complete(self._end())
         self.loop.close()
 
     async def _end(self) -> None:
+        for machine in self.machines:
+            for process in machine.processes:
+                process.forget()
         rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in rest:
             task.cancel()
@@ -188,12 +212,12 @@ def _simulated(seed: int, clock: Clock) -> Iterator[None]:
 _loaded: list[Plugins] = []
 
 
-def run(seed: int, folder: Path, *, calls: int = 30, faults: int | None = None) -> Report:
+def run(seed: int, folder: Path, plan: Plan = Plan()) -> Report:  # noqa: B008 - frozen
     """Run one schedule."""
     if not _loaded:
         _loaded.append(plugins())
-    place = folder / f"world-{seed}"
-    world = World(seed, place, _loaded[0], calls=calls, faults=faults)
+    place = Path(tempfile.mkdtemp(prefix=f"world-{seed}-", dir=folder))
+    world = World(seed, place, _loaded[0], plan)
     logging.getLogger("gateway").setLevel(logging.CRITICAL)
     asyncio.set_event_loop(world.loop)
     try:
@@ -208,5 +232,22 @@ def run(seed: int, folder: Path, *, calls: int = 30, faults: int | None = None) 
     finally:
         asyncio.set_event_loop(None)
         shutil.rmtree(place, ignore_errors=True)
-    digest = hashlib.sha256("\n".join(world.log).encode()).hexdigest()[:16]
-    return Report(seed, calls, world.named, broken, world.log, digest)
+    named, log = world.named, world.log
+    del world
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what dead processes have left open
+        gc.collect()
+    digest = hashlib.sha256("\n".join(log).encode()).hexdigest()[:16]
+    return Report(seed, plan, named, broken, log, digest)
+
+
+def shrunk(report: Report, folder: Path) -> Report:
+    """The smallest schedule found that breaks a promise: first without faults, then with fewer calls."""
+    best = report
+    for place in range(len(report.faults)):
+        tried = run(best.seed, folder, Plan(best.plan.calls, best.plan.without | {place}))
+        best = tried if tried.broken else best
+    fewer = best.plan.calls // 2
+    while fewer and (tried := run(best.seed, folder, Plan(fewer, best.plan.without))).broken:
+        best, fewer = tried, fewer // 2
+    return best
