@@ -40,6 +40,8 @@ class Outcome(Struct):
     replayed: bool = False
     left: bool = False
     dead: bool = False  # its worker was killed
+    key: str = ""  # the id of the key
+    began: float = 0.0  # seconds of the clock
 
 
 class Body(MemoryBody):
@@ -50,10 +52,10 @@ class Body(MemoryBody):
 
 
 class Caller:
-    """All callers of a world; they have one key."""
+    """All callers of a world; they have its keys."""
 
-    def __init__(self, world: World, key: ApiKey, outcomes: list[Outcome]) -> None:
-        self._world, self._key, self._outcomes = world, key, outcomes
+    def __init__(self, world: World, outcomes: list[Outcome]) -> None:
+        self._world, self._outcomes = world, outcomes
         self._endpoint = ChatEndpoint()
 
     async def call(self, number: int) -> None:
@@ -72,7 +74,11 @@ class Caller:
         if not workers:
             return None
         worker = self._world.dice.choice(workers)
-        outcome, exchange = Outcome(number, "", stream, name), MemoryExchange()
+        key: ApiKey = self._world.dice.choice(self._world.callers)
+        outcome, exchange = (
+            Outcome(number, "", stream, name, key=key.id, began=self._world.clock.passed),
+            MemoryExchange(),
+        )
         document = {"model": "m", "stream": stream, "messages": [{"role": "user", "content": f"call {number}"}]}
         body = Body(msgspec.json.encode(document))
 
@@ -80,7 +86,7 @@ class Caller:
             gateway = worker.gateway
             reply = ResponseWriter(cast("Exchange", exchange), gateway.ids.request_id())
             outcome.request_id = reply.headers["x-request-id"]
-            asked = CallRequest(outcome.request_id, self._endpoint, self._key, reply)
+            asked = CallRequest(outcome.request_id, self._endpoint, key, reply)
             asked.task = asyncio.current_task()
             if leaves_after is not None:
                 asyncio.get_running_loop().call_later(leaves_after, leave, asked)

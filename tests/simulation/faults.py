@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from gateway.admin.refunds import Refunds
+
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+ADDED = 1_000_000  # nano units
 Fault = Callable[["World"], Awaitable[None]]
 
 
@@ -82,6 +85,28 @@ async def upstream_is_silent(world: World) -> None:
     world.upstream.silent_until = world.loop.time() + world.dice.choice([1.0, 8.0, 15.0])
 
 
+async def money_is_added(world: World) -> None:
+    """An operator adds money, twice with one operation: it counts once."""
+    operation = f"top-up-{world.clock.passed:.3f}"
+    for _ in range(2):
+        await world.operate(lambda: world.accounts.credit("acme", ADDED, operation=operation))
+
+
+async def charge_is_refunded(world: World) -> None:
+    """An operator gives the charge of a call back, and tries it twice."""
+    done = [outcome.request_id for outcome in world.outcomes if outcome.whole and not outcome.replayed]
+    if done:
+        request_id = world.dice.choice(done)
+        for _ in range(2):
+            await world.operate(lambda: Refunds(world.ledger).refund("acme", request_id))
+
+
+async def key_is_revoked(world: World) -> None:
+    """The second key is revoked: no call that begins after that is served."""
+    if await world.operate(lambda: world.keys.revoke(world.callers[1].id)):
+        world.revoked_at = min(world.revoked_at, world.clock.passed)
+
+
 FAULTS: tuple[Fault, ...] = (
     reply_is_lost,
     connections_are_cut,
@@ -93,6 +118,9 @@ FAULTS: tuple[Fault, ...] = (
     machine_crashes,
     upstream_fails,
     upstream_is_silent,
+    money_is_added,
+    charge_is_refunded,
+    key_is_revoked,
 )
 #: The names of those whose effects end with a lease or with the life of a journal.
 LASTING = frozenset(

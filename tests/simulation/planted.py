@@ -67,6 +67,10 @@ PLANTED: Mapping[str, Plant] = {
     "a hold that is asked for again counts again": lua(
         "admit", "if holds[i] then\n", "if false then\n"
     ),
+    "a top-up counts each time": lua(
+        "credit", "redis.call('HSET', A .. ':op', operation, kind .. ' ' .. amount)", "do end"
+    ),
+    "a revoked key is admitted": lua("admit", "if not key.valid then return KEY", "if false then return KEY"),
     "settlements have no journal": writes_no_journal,
     "nobody takes over what the dead leave": takes_nothing_over,
     "confirmed settlements are not sent to another server": trusts_another_server,

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 INPUT, OUTPUT = 1000, 2000  # nano units a token
 ACCOUNT = b"{a:acme}"
+CHARGES = (b"use", b"reclaim", b"adj")
+LOST = frozenset({"store_loses_the_last_moment"})  # faults after which what was written last may be gone
 
 
 async def broken_promises(world: World, store: Store, ledger: Ledger) -> list[str]:
@@ -34,10 +36,15 @@ async def broken_promises(world: World, store: Store, ledger: Ledger) -> list[st
     for line in lines:
         by_request[line[b"rid"].decode()].append(line)
     for request_id, found in by_request.items():
-        if sum(line[b"kind"] == b"use" for line in found) > 1:
-            broken.append(f"{request_id} is charged {len(found)} times")
+        kinds = [line[b"kind"] for line in found if line[b"kind"] != b"adj"]
+        if len(kinds) > len(set(kinds)):
+            broken.append(f"{request_id} is booked {len(found)} times")
     asked = {outcome.request_id for outcome in world.outcomes}
-    broken += [f"{one} is charged and was never asked" for one in by_request if one not in asked and one != "open"]
+    broken += [
+        f"{one} is charged and was never asked"
+        for one, found in by_request.items()
+        if one not in asked and any(line[b"kind"] in CHARGES for line in found)
+    ]
     for outcome in world.outcomes:
         broken += _of_call(world, outcome, by_request.get(outcome.request_id, []))
     broken += _of_repetitions(world, by_request)
@@ -58,6 +65,9 @@ def _of_call(world: World, outcome: Outcome, lines: list[dict[bytes, bytes]]) ->
     name = f"call {outcome.number} {outcome.request_id}"
     if truth is None:
         return [f"{name} never reached the upstream and costs {charged}"] if charged else []
+    is_revoked = outcome.key == world.callers[1].id and outcome.began > world.revoked_at
+    if is_revoked and charged and not LOST & set(world.named):
+        return [f"{name} began with a revoked key and costs {charged}"]
     price = PROMPT * INPUT + truth.words * WORD * OUTPUT
     if outcome.whole and charged != price:
         return [f"{name} is whole and costs {charged} instead of {price}"]
@@ -69,7 +79,7 @@ def _of_call(world: World, outcome: Outcome, lines: list[dict[bytes, bytes]]) ->
 
 def _of_repetitions(world: World, by_request: dict[str, list[dict[bytes, bytes]]]) -> list[str]:
     """A request that was repeated with its key is charged once, or the charge of a dead one was given back."""
-    if "store_loses_the_last_moment" in world.named:
+    if LOST & set(world.named):
         return []  # the answers that it kept are lost, so a repetition runs again (docs/api.md, "Idempotency-Key")
     named: dict[str, set[str]] = defaultdict(set)
     for outcome in world.outcomes:

@@ -20,8 +20,9 @@ import random
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextvars import Context
+from math import inf
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -32,7 +33,7 @@ from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.config.loader import parse
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, StoreUnavailable
 from gateway.ledger import GroupLimits, Ledger
 from gateway.ledger.api_key import ApiKey
 from gateway.plugins.loader import Plugins
@@ -50,6 +51,7 @@ from tests.simulation.store_end import StoreEnd
 from tests.simulation.upstream import WorldProvider, WorldUpstream
 
 CALLS = 30
+TRIES = 40  # of an operator, a second apart
 STORY = 12  # lines
 OPENING = 20 * NANO // 1000
 #: Seconds after the last fault: by then the journals of living processes are sent, and after a death or a loss of data
@@ -115,8 +117,28 @@ class World:
         self.machines: list[Machine] = []
         self.outcomes: list[Outcome] = []
         self.log: list[str] = []
+        self.callers: list[ApiKey] = []
+        self.revoked_at = inf  # seconds of the clock from which the second key is surely dead
         self._plan = plan
         self._named: list[str] = []
+
+    ledger: Ledger
+    accounts: Accounts
+    keys: Keys
+
+    async def operate(self, work: Callable[[], Awaitable[object]]) -> bool:
+        """Do what an operator does, again while the store is away; whether it was done."""
+        for _ in range(TRIES):
+            try:
+                await work()
+            except StoreUnavailable:
+                await asyncio.sleep(1.0)
+            except GatewayError as error:
+                self.note(f"refused: {error.message}")
+                return False
+            else:
+                return True
+        return False
 
     def note(self, text: str) -> None:
         """Add a line to the story."""
@@ -128,13 +150,15 @@ class World:
         WorldProvider.world = self.upstream
         store = await Store.open(address(), timeout=TIMEOUT)
         ledger = Ledger(store, {"default": GroupLimits()})
-        await Accounts(store, ledger).create(ACCOUNT, balance=OPENING)
-        made = await Keys(store, PEPPER).create(ACCOUNT)
+        self.ledger, self.accounts, self.keys = ledger, Accounts(store, ledger), Keys(store, PEPPER)
+        await self.accounts.create(ACCOUNT, balance=OPENING)
+        made = [await self.keys.create(ACCOUNT) for _ in range(2)]
+        self.callers = [ApiKey(one.account, one.id) for one in made]
         for name in ("m1", "m2")[: self.dice.randrange(1, 3)]:
             machine = Machine(name, settings, self.folder, self.loaded)
             await machine.start(self.dice.randrange(1, 3))
             self.machines.append(machine)
-        caller = Caller(self, ApiKey(made.account, made.id), self.outcomes)
+        caller = Caller(self, self.outcomes)
         span = self.dice.uniform(0.5, 20.0)
         asks = [(self.dice.uniform(0, span), number) for number in range(CALLS)]
         chosen = [(self.dice.uniform(0, span), self.dice.choice(FAULTS)) for _ in range(self.dice.randrange(1, 6))]
