@@ -190,7 +190,14 @@ class World:
         for machine in self.machines:
             if not machine.alive:
                 await machine.start(1)
-        await asyncio.sleep(LONG if LASTING & set(self._named) else SHORT)
+        lasts, ends = bool(LASTING & set(self._named)), self.clock.passed + LONG
+        await asyncio.sleep(SHORT)
+        while self.clock.passed < ends and (lasts or self._held()):
+            await asyncio.sleep(SHORT)
+
+    def _held(self) -> bool:
+        """Whether anything is held: a call whose admission had no reply holds it until its lease has ended."""
+        return self.store.server.model.keys.values[b"{a:%b}" % ACCOUNT.encode()][b"held"] != b"0"
 
     @property
     def named(self) -> list[str]:
