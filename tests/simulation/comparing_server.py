@@ -53,6 +53,11 @@ class ComparingServer:
         self._serving: set[asyncio.Task[Any]] = set()
 
     async def start(self) -> None:
+        """Listen; the real server forgets the scripts of tests before, which the model does not have."""
+        replies, commands = await asyncio.open_unix_connection(self._real)
+        await _Real(replies, commands).ask([b"SCRIPT", b"FLUSH"])
+        commands.close()
+        await commands.wait_closed()
         self._server = await asyncio.start_unix_server(self._serve, self.path)
 
     async def close(self) -> None:
