@@ -196,6 +196,9 @@ class Line(Struct):
     session: Annotated[str | UnsetType, Meta(description="The id of the session; absent for a call without one.")] = (
         UNSET
     )
+    hooks: Annotated[
+        dict[str, str] | UnsetType, Meta(description="What came of each hook of its model; absent without hooks.")
+    ] = UNSET
     joined: Annotated[
         Joined | UnsetType, Meta(description="Where the parts of two targets meet, in an answer that was cut.")
     ] = UNSET

@@ -45,3 +45,4 @@ class CallRecord(Struct, frozen=True):
     answers: tuple[AttemptAnswer, ...] | None = None  # of each attempt; None if the outcome says as much
     session: str = ""  # the id of the session; empty for a call without one
     joined: Joined | None = None  # the seam of an answer that two targets gave
+    hooks: Mapping[str, str] | None = None  # what came of its hooks, by name; None for a model without hooks

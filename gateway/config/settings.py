@@ -16,6 +16,8 @@ from msgspec import Meta, Struct, structs
 from gateway.amounts import NANO
 from gateway.config.console_settings import ConsoleSettings as ConsoleSettings
 from gateway.config.console_settings import MailSettings as MailSettings
+from gateway.config.hook_settings import HookSettings as HookSettings
+from gateway.config.hook_settings import PluginSettings as PluginSettings
 from gateway.config.model_patterns import PriceRule as PriceRule
 from gateway.config.model_patterns import Rule
 from gateway.config.notify_settings import NotifySettings as NotifySettings
@@ -33,12 +35,13 @@ from gateway.config.secret import Secret
 from gateway.config.server_settings import ServerLimitSettings as ServerLimitSettings
 from gateway.config.server_settings import ServerSettings as ServerSettings
 from gateway.config.server_settings import WebSocketSettings as WebSocketSettings
+from gateway.config.store_settings import DatabaseSettings as DatabaseSettings
+from gateway.config.store_settings import StoreSettings as StoreSettings
 from gateway.config.telemetry_settings import TelemetrySettings as TelemetrySettings
 from gateway.config.tls_files import TlsFiles
 from gateway.config.toml_reader import SettingsError, TomlReader
 from gateway.config.values import (
     Count,
-    Duration,
     Factor,
     IsoDate,
     Name,
@@ -48,7 +51,6 @@ from gateway.config.values import (
     UnixTime,
     duration,
 )
-from gateway.config.variables import Reference
 
 S = TypeVar("S", bound=Struct)
 
@@ -74,30 +76,6 @@ class MetricsSettings(Struct, frozen=True, kw_only=True):
     host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
     port: Port = 9090
     max_models: Annotated[int, Meta(ge=1, le=100_000)] = 500
-
-
-class StoreSettings(Struct, frozen=True, kw_only=True):
-    """[store]: where accounts, keys and balances are kept."""
-
-    url: Reference = ""  # a URL or a reference to one
-    password: Reference = ""  # `Settings` has properties with the Secrets
-    sentinel_password: Reference = ""
-    data_dir: Annotated[str, Meta(min_length=1)] = "var"
-    pepper: Reference = ""
-    previous_pepper: Reference = ""
-    unsafe: bool = False
-    timeout: Annotated[float, Meta(ge=0.01, le=60)] = 1.0
-    keep_lines: Duration = "48h"
-    compact_lines: bool = False
-
-
-class DatabaseSettings(Struct, frozen=True, kw_only=True):
-    """[database]: the SQL database with the history."""
-
-    url: Reference = ""  # an address or a reference; `Settings.database_url` is the Secret
-    keep: Duration = "7y"
-    caller_addresses: Literal["off", "shortened", "whole"] = "shortened"
-    keep_addresses: Duration = "30d"
 
 
 class TargetSettings(Struct, frozen=True, kw_only=True):
@@ -148,6 +126,7 @@ class ModelFields(Struct, frozen=True, kw_only=True):
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
     vendor_tool_uses: Annotated[int, Meta(ge=1, le=1_000)] = 10
     images_like: ImageFamily | Literal[""] = ""
+    hooks: tuple[str, ...] = ()
 
 
 class ModelPattern(ModelFields, frozen=True, kw_only=True):
@@ -201,13 +180,6 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     max_session_cost: PositiveAmount | None = None
 
 
-class PluginSettings(Struct, frozen=True, kw_only=True):
-    """[plugins]: which installed plugins may run; they run with the gateway's own rights."""
-
-    disabled: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-
-
 class LogSettings(Struct, frozen=True, kw_only=True):
     """[log]: what is written to stderr."""
 
@@ -231,6 +203,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     models: dict[str, ModelSettings] = {}
     groups: dict[str, GroupSettings] = {}
     plugins: PluginSettings = PluginSettings()
+    hooks: dict[str, HookSettings] = {}
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
 
@@ -386,13 +359,23 @@ class Settings(Struct, frozen=True, kw_only=True):
         reader = TomlReader(self.file, folder=self.folder, literals=self.demo, origins=self.origins)
         provider, key = self.providers[name], ("providers", name)
         own = provider.credentials[credential] if provider.credentials else {}
-        options = reader.struct(kind, {**provider.options, **own}, key)
-        if options is None:
-            raise SettingsError(reader.problems)
-        return options
+        return _options(reader, kind, {**provider.options, **own}, key)
+
+    def hook_options(self, name: str, kind: type[S]) -> S:
+        """The options of hook `name` as its plugin declares them; SettingsError for every problem in them."""
+        reader = TomlReader(self.file, folder=self.folder, literals=self.demo, origins=self.origins)
+        return _options(reader, kind, self.hooks[name].options, ("hooks", name))
+
+
+def _options(reader: TomlReader, kind: type[S], table: dict[str, object], key: tuple[str, str]) -> S:
+    options = reader.struct(kind, table, key)
+    if options is None:
+        raise SettingsError(reader.problems)
+    return options
 
 
 #: Every other key is the provider's.
 OWN_PROVIDER_KEYS = frozenset(ProviderSettings.__struct_fields__) - {"options"}
+OWN_HOOK_KEYS = frozenset(HookSettings.__struct_fields__) - {"options"}
 _NO_SECTIONS = frozenset({"file", "demo", "warnings", "origins", "patterns", "from_patterns", "tables"})
 SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in _NO_SECTIONS)

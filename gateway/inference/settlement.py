@@ -104,6 +104,7 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         answers,
         call.quote.session,
         call.joined,
+        None if call.hooked is None else call.hooked.outcomes,
     )
 
 
