@@ -10,6 +10,7 @@ from gateway.catalog import Catalog
 from gateway.config.settings import Settings
 from gateway.history.usage_question import UsageHistory
 from gateway.hooks.call_hooks import CallHooks
+from gateway.hooks.foreign_keys import ForeignKeys
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
 from gateway.inference.call import Call
@@ -85,6 +86,7 @@ class Services(Protocol):
     unreadable_prices: UnreadablePrices
     media_fetching: MediaFetching
     call_hooks: CallHooks
+    foreign_keys: ForeignKeys
 
     @property
     def clock(self) -> Clock: ...

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from functools import partial
 
 from gateway.accounts.authenticator import Authenticator
+from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import Peppers
 from gateway.accounts.sealed_text import SealedText
 from gateway.accounts.store_claim import prove_pepper
@@ -25,6 +26,7 @@ from gateway.discovery.discovered import Discovered
 from gateway.discovery.list_watch import ListWatch
 from gateway.errors import GatewayError
 from gateway.hooks.call_hooks import CallHooks
+from gateway.hooks.foreign_keys import ForeignKeys
 from gateway.http_client.upstream import Upstream
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
@@ -146,6 +148,7 @@ class Gateway:
             metrics=self.metrics,
             log=self.log,
         )
+        self.foreign_keys = ForeignKeys(self.call_hooks, self.auth, Keys(store, lambda: self._peppers))
         self.active_calls = ActiveCalls(self.ledger, store)
         self.clock = CallClock(self, self.active_calls.calls)
         self.disconnects = Disconnects(self.ledger)
