@@ -317,6 +317,7 @@ class Plugin(Struct):
     version: str
     source: str
     providers: list[str]
+    hooks: list[str]
     capabilities: list[str]
     state: str
     reason: str

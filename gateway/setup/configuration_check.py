@@ -32,7 +32,8 @@ from gateway.http_server.tls_pair import CERT, TlsProblem, read_pairs
 from gateway.ledger.import_hints import DATABASE
 from gateway.log import redact
 from gateway.notifications.webhook import unusable_secrets
-from gateway.plugins.instances import check_options
+from gateway.plugins.hook import Authenticate, Hook
+from gateway.plugins.instances import check_hook, check_options
 from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.model_list import ModelList
@@ -163,7 +164,30 @@ async def _check_plugins(settings: Settings, findings: Findings, *, offline: boo
         await _check_provider(settings, name, plugins, findings, offline=offline)
         if not offline:
             _check_proxy(settings, name, findings)
+    for name in settings.hooks:
+        await _check_hook(settings, name, plugins, findings, offline=offline)
     _check_endpoints(settings, plugins, findings)
+
+
+async def _check_hook(settings: Settings, name: str, plugins: Plugins, findings: Findings, *, offline: bool) -> None:
+    try:
+        kind, options = check_hook(name, settings, plugins)
+    except SettingsError as error:
+        findings.faults += error.problems
+        return
+    except BaseException as error:
+        # The Options class of a third party may raise anything.
+        if not is_plugin_error(error):
+            raise
+        findings.add(f"{type(error).__name__}: {error}", "hooks", name)
+        return
+    if not offline:
+        _check_secrets(options, findings, ("hooks", name))
+    if (reason := await _constructed(kind, options)) is not None:
+        findings.add(reason, "hooks", name)
+    for index, other in enumerate(settings.server.authenticate):
+        if other == name and not issubclass(kind, Authenticate):
+            findings.add(f"the hook {name} authenticates nobody", "server", "authenticate", index)
 
 
 async def _check_provider(
@@ -190,8 +214,8 @@ async def _check_provider(
             findings.add(reason, *place)
 
 
-async def _constructed(kind: type[Provider], options: Struct) -> str | None:
-    """Why `gateway serve` could not create the provider; None if it can. Its `start` is not called."""
+async def _constructed(kind: type[Provider | Hook], options: Struct) -> str | None:
+    """Why `gateway serve` could not create the provider or the hook; None if it can. Its `start` is not called."""
     try:
         kind(options, Upstream())
     except SecretError:
