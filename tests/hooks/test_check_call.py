@@ -10,8 +10,10 @@ import pytest
 
 from gateway import CheckedCall, errors
 from gateway.accounts.accounts import Accounts
+from gateway.inference.hooked_call import document_of
 from gateway.plugins.texts import texts_of
 from gateway.runtime.gateway import Gateway
+from gateway.schemas.duplicate_keys import own_request
 from gateway.testing import FakeUpstream
 from gateway.testing.image_edit_cases import PIXEL
 from gateway.testing.reply import Reply
@@ -361,6 +363,29 @@ async def test_an_idempotency_key_stays_that_of_the_callers_body(
     masked = {"model": "m", "messages": [{"role": "user", "content": "one bird two"}]}
     async with client.request("POST", "/v1/chat/completions", json=masked, headers=headers) as response:
         assert response.status == 400
+
+
+@pytest.mark.parametrize("size", [70_000, 300_000, 900_000])
+async def test_a_large_request_is_masked_as_a_whole(
+    client: Client, scripted: type[Scripted], upstream: FakeUpstream, size: int
+) -> None:
+    scripted.on_call = mask
+    text = f"{SAID} " * (size // len(SAID))
+    response, _ = await client.chat(model="m", messages=[{"role": "user", "content": text}], max_tokens=5)
+    assert response.status == 200 and WORD.encode() not in sent(upstream) and b"bird" in sent(upstream)
+
+
+async def test_a_lone_surrogate_hides_no_word(client: Client, scripted: type[Scripted], upstream: FakeUpstream) -> None:
+    scripted.on_call = mask
+    body = b'{"model":"m","messages":[{"role":"user","content":"\\ud800 K\\u0065strel"}]}'
+    async with client.request("POST", "/v1/chat/completions", data=body) as response:
+        assert response.status == 200
+    assert WORD.encode() not in sent(upstream) and b"bird" in sent(upstream)
+
+
+def test_the_body_of_a_socket_has_its_tools() -> None:
+    document = {"model": "m", "input": "Hi", "tools": [{"type": "function", "name": WORD}]}
+    assert document_of(own_request(document)) == document
 
 
 async def test_the_record_of_a_call_names_its_hooks(client: Client, gateway: Gateway, scripted: type[Scripted]) -> None:

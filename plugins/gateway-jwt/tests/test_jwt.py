@@ -126,7 +126,7 @@ def test_a_token_that_is_not_valid_names_nobody(issuer: Issuer, wrong: Any) -> N
 
 
 def test_a_token_may_not_choose_its_algorithm(issuer: Issuer) -> None:
-    secret = OctKey.import_key(KEY.as_dict(private=False)["x"])
+    secret = OctKey.import_key(str(KEY.as_dict(private=False)["x"]))
     forged = jwt.encode({"alg": "HS256", "kid": "one"}, claims(issuer), secret)
     head, body, _ = token(issuer).split(".")
     none = "eyJhbGciOiJub25lIn0"
