@@ -16,8 +16,6 @@ from msgspec import Meta, Struct, structs
 from gateway.amounts import NANO
 from gateway.config.console_settings import ConsoleSettings as ConsoleSettings
 from gateway.config.console_settings import MailSettings as MailSettings
-from gateway.config.hook_settings import HookSettings as HookSettings
-from gateway.config.hook_settings import PluginSettings as PluginSettings
 from gateway.config.model_patterns import PriceRule as PriceRule
 from gateway.config.model_patterns import Rule
 from gateway.config.notify_settings import NotifySettings as NotifySettings
@@ -29,28 +27,31 @@ from gateway.config.price_settings import MaxPriceSettings as MaxPriceSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
 from gateway.config.price_settings import TierSettings as TierSettings
+from gateway.config.provider_settings import HookSettings as HookSettings
+from gateway.config.provider_settings import PluginSettings as PluginSettings
 from gateway.config.provider_settings import ProviderSettings as ProviderSettings
 from gateway.config.public_tables import PublicTables
 from gateway.config.secret import Secret
 from gateway.config.server_settings import ServerLimitSettings as ServerLimitSettings
 from gateway.config.server_settings import ServerSettings as ServerSettings
 from gateway.config.server_settings import WebSocketSettings as WebSocketSettings
-from gateway.config.store_settings import DatabaseSettings as DatabaseSettings
-from gateway.config.store_settings import StoreSettings as StoreSettings
+from gateway.config.telemetry_settings import LogSettings as LogSettings
+from gateway.config.telemetry_settings import MetricsSettings as MetricsSettings
 from gateway.config.telemetry_settings import TelemetrySettings as TelemetrySettings
 from gateway.config.tls_files import TlsFiles
 from gateway.config.toml_reader import SettingsError, TomlReader
 from gateway.config.values import (
     Count,
+    Duration,
     Factor,
     IsoDate,
     Name,
-    Port,
     PositiveAmount,
     Seconds,
     UnixTime,
     duration,
 )
+from gateway.config.variables import Reference
 
 S = TypeVar("S", bound=Struct)
 
@@ -70,12 +71,28 @@ UnsupportedParam = Literal[
 ]
 
 
-class MetricsSettings(Struct, frozen=True, kw_only=True):
-    """[metrics]: the side port."""
+class StoreSettings(Struct, frozen=True, kw_only=True):
+    """[store]: where accounts, keys and balances are kept."""
 
-    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
-    port: Port = 9090
-    max_models: Annotated[int, Meta(ge=1, le=100_000)] = 500
+    url: Reference = ""  # a URL or a reference to one
+    password: Reference = ""  # `Settings` has properties with the Secrets
+    sentinel_password: Reference = ""
+    data_dir: Annotated[str, Meta(min_length=1)] = "var"
+    pepper: Reference = ""
+    previous_pepper: Reference = ""
+    unsafe: bool = False
+    timeout: Annotated[float, Meta(ge=0.01, le=60)] = 1.0
+    keep_lines: Duration = "48h"
+    compact_lines: bool = False
+
+
+class DatabaseSettings(Struct, frozen=True, kw_only=True):
+    """[database]: the SQL database with the history."""
+
+    url: Reference = ""  # an address or a reference; `Settings.database_url` is the Secret
+    keep: Duration = "7y"
+    caller_addresses: Literal["off", "shortened", "whole"] = "shortened"
+    keep_addresses: Duration = "30d"
 
 
 class TargetSettings(Struct, frozen=True, kw_only=True):
@@ -178,14 +195,6 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     concurrency: Count | None = None
     price_factor: Factor = NANO
     max_session_cost: PositiveAmount | None = None
-
-
-class LogSettings(Struct, frozen=True, kw_only=True):
-    """[log]: what is written to stderr."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    access: bool = True
-    form: Literal["auto", "text", "json"] = "auto"
 
 
 class Settings(Struct, frozen=True, kw_only=True):

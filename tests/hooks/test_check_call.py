@@ -13,6 +13,7 @@ from gateway.accounts.accounts import Accounts
 from gateway.inference.hooked_call import document_of
 from gateway.plugins.texts import texts_of
 from gateway.runtime.gateway import Gateway
+from gateway.runtime.watchdog import Stall, note_stall
 from gateway.schemas.duplicate_keys import own_request
 from gateway.testing import FakeUpstream
 from gateway.testing.image_edit_cases import PIXEL
@@ -338,6 +339,15 @@ class TestLimits:
         scripted.on_call = None
         assert (await client.chat(model="m"))[0].status == 200
         assert gateway.health.all_closed
+
+    async def test_a_hook_that_blocks_the_event_loop_is_quarantined(
+        self, client: Client, gateway: Gateway, scripted: type[Scripted]
+    ) -> None:
+        assert "hooks/check" in gateway.watchdog.names("tests", "")
+        for _ in range(5):
+            note_stall(gateway, Stall(0.7, "tests", "hook.py:1 in check_call", "hooks/check"))
+        assert (await client.chat(model="m"))[0].status == 503
+        assert scripted.calls == []
 
     async def test_no_plugin_sees_a_call_of_a_revoked_key(
         self, client: Client, gateway: Gateway, scripted: type[Scripted], keys: Any, api_key: Any
