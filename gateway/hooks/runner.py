@@ -72,6 +72,9 @@ class HookRunner:
         self.running = 0
         self._health, self._stuck, self._metrics, self._log = health, stuck, metrics, log
         self._warnings = WarningLimit()
+        for kind in does:
+            for outcome in OUTCOMES:
+                metrics.inc("gateway_hook_runs", (name, kind, outcome), 0)  # its counters begin
 
     @property
     def is_open(self) -> bool:

@@ -137,4 +137,5 @@ def register_hooks(register: Callable[[type[Hook]], None]) -> None:
 def counted(gateway: Gateway, name: str = "gateway_hook_runs") -> dict[tuple[str, ...], float]:
     """The counters of a metric since the last time."""
     delta = gateway.metrics.drain()
-    return {} if delta is None else {labels: value for one, labels, value in delta.counters if one == name}
+    found = () if delta is None else delta.counters
+    return {labels: value for one, labels, value in found if one == name and value}
