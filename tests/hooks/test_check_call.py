@@ -417,9 +417,10 @@ def test_texts_are_all_strings_but_content_in_base64() -> None:
         "a": "one",
         "b": [{"data": data, "text": data}, "two"],
         "url": f"data:image/png;base64,{data}",
-        "source": {"type": "text", "data": "some text that is longer than what counts as base64, with its spaces"},
+        "source": {"type": "text", "data": data},
+        "content": "data:a;base64,Kestrel",
+        "c": ["data:a;base64,Kestrel"],
         "arguments": '{"x": "th\\u0072ee"}',
     }
-    assert list(texts_of(document)) == [
-        "one", data, "two", "text", "some text that is longer than what counts as base64, with its spaces", "three",
-    ]  # fmt: skip
+    hidden = "data:a;base64,Kestrel"
+    assert list(texts_of(document)) == ["one", data, "two", "text", data, hidden, hidden, "three"]
