@@ -82,7 +82,7 @@ def scripted() -> Iterator[type[Scripted]]:
 @pytest.fixture
 def hook_settings() -> dict[str, Any]:
     """The keys of [hooks.check], besides its plugin; override it in a test module."""
-    return {"timeout": 20}
+    return {"timeout": 20, "stream_delay": 10}
 
 
 @pytest.fixture

@@ -214,7 +214,7 @@ async def test_a_part_cannot_be_replaced(
 class TestDelay:
     @pytest.fixture
     def hook_settings(self) -> dict[str, Any]:
-        return {"timeout": 20, "stream_delay": 0.05, "stream_length": 16}
+        return {"timeout": 20, "stream_delay": 0.05}
 
     async def test_text_waits_no_longer_than_the_delay(
         self, client: Client, scripted: type[Scripted], upstream: FakeUpstream
@@ -227,6 +227,12 @@ class TestDelay:
                 text += await response.content.readany()
         assert [answer.document for answer in scripted.answers] == ["no end"]
 
+
+class TestLength:
+    @pytest.fixture
+    def hook_settings(self) -> dict[str, Any]:
+        return {"timeout": 20, "stream_delay": 10, "stream_length": 16}
+
     async def test_a_long_text_is_checked_before_its_end(
         self, client: Client, scripted: type[Scripted], upstream: FakeUpstream
     ) -> None:
@@ -238,7 +244,7 @@ class TestDelay:
 class TestSkip:
     @pytest.fixture
     def hook_settings(self) -> dict[str, Any]:
-        return {"timeout": 20, "streams": "skip"}
+        return {"timeout": 20, "stream_delay": 10, "streams": "skip"}
 
     async def test_a_hook_may_leave_streams_out(
         self, client: Client, scripted: type[Scripted], upstream: FakeUpstream, taken: list[str]

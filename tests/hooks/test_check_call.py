@@ -296,7 +296,7 @@ class TestOpen:
         assert counted(gateway)["check", "check_call", outcome] == 1.0
 
 
-class TestLimits:
+class TestTimeLimit:
     @pytest.fixture
     def hook_settings(self) -> dict[str, Any]:
         return {"timeout": 0.05, "concurrency": 2}
@@ -322,8 +322,14 @@ class TestLimits:
         release.set()
         await until(lambda: not len(gateway.dispatcher.stuck))
         scripted.on_call = None
-        assert (await client.chat(model="m"))[0].status == 200
 
+        async def is_served() -> bool:  # a busy machine may take longer than the limit
+            return (await client.chat(model="m"))[0].status == 200
+
+        await until(is_served)
+
+
+class TestQuarantine:
     async def test_a_hook_that_keeps_failing_is_quarantined_and_probed(
         self, client: Client, gateway: Gateway, scripted: type[Scripted]
     ) -> None:
