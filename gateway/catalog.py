@@ -78,6 +78,7 @@ class Model(Struct, frozen=True, kw_only=True):
     prefill: str = "auto"  # or how its targets are asked to go on with a begun answer
     vendor_tool_uses: int = 10  # of tools that an upstream runs, where the caller sets no limit
     listed: tuple[PriceSettings | None, ...] = (None,)  # the settings of `prices`
+    hooks: tuple[str, ...] = ()  # of [hooks], in the order in which they run
     base: Model | None = None  # the model at its list price, of one with the price of an account
 
     @property
@@ -235,6 +236,7 @@ def _model(name: str, settings: ModelSettings, now: int, document: Settings, ali
         hedge_after=settings.hedge_after,
         continue_cut=settings.continues,
         prefill=settings.prefill,
+        hooks=settings.hooks,
     )
 
 

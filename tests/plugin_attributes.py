@@ -77,6 +77,10 @@ GROUPS = (
     ("Rerank", ("RerankRequest", "RerankAnswer")),
     ("Speech", ("SpeechRequest", "SpeechChunk")),
     ("Transcription", ("AudioFile", "TranscriptionRequest", "Transcript", "TranscriptEvent")),
+    (
+        "Hooks",
+        ("Hook", "CheckCall", "CheckedCall", "CheckAnswer", "CheckedAnswer", "Authenticate", "Identity", "Route"),
+    ),
     ("After the call", ("CallRecord", "Usage")),
     ("Test doubles", ("CheckReport", "FakeUpstream", "Reply", "Seen", "RunningGateway")),
 )

@@ -34,6 +34,7 @@ RANKS = [
     {"admin"},
     {"notifications"},
     {"inference"},
+    {"hooks"},
     {"encoders", "routing"},
     {"catalog", "discovery"},
     {"history"},

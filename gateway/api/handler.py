@@ -202,7 +202,12 @@ class KeyedHandler(BaseHandler):
     async def _authenticate(self) -> None:
         if self.metadata.key_has_space:
             raise errors.InvalidApiKey(errors.InvalidApiKey.HAS_SPACE)
-        pending = self._known(await self.services.auth.identify(self.metadata.fingerprint))
+        hooks = self.services.settings.server.authenticate
+        if hooks and self.metadata.fingerprint is None:
+            key = await self.services.foreign_keys.identify(hooks, self.headers, self.path, self.client_address)
+        else:
+            key = await self.services.auth.identify(self.metadata.fingerprint)
+        pending = self._known(key)
         if pending is not None:
             await pending
 

@@ -48,3 +48,4 @@ class CallRecord(Struct, frozen=True):
     error: str = ""  # what the log says of the error that ended it; it may quote the upstream
     price_version: str = ""  # of the price that it is charged by; empty for a free model
     credential: int = 0  # the credential of the provider that served or was tried last, from 1; 0 if none was tried
+    hooks: Mapping[str, str] | None = None  # what came of its hooks, by name; None for a model without hooks

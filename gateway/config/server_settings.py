@@ -71,6 +71,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     tls_client_ca: str = ""
     tags: Annotated[tuple[TagName, ...], Meta(max_length=16)] = ()
     unknown_params: Literal["forward", "drop", "reject"] = "forward"
+    authenticate: Annotated[tuple[str, ...], Meta(max_length=8)] = ()  # hooks, for credentials that are no keys
     limits: ServerLimitSettings = ServerLimitSettings()
     websocket: WebSocketSettings = WebSocketSettings()
 

@@ -70,7 +70,7 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     _check_mail(settings, reader)
     for name, problem in notify_problems(settings.notify, has_mail=bool(settings.mail.host), literals=reader.literals):
         reader.problem(("notify", name), problem)
-    for section in ("providers", "groups"):
+    for section in ("providers", "groups", "hooks"):
         for name in known[section]:
             if not _LABEL.fullmatch(name):
                 message = "a name has 1 to 63 of a-z, 0-9, '.', '_' and '-', a letter or digit first"
@@ -88,6 +88,8 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     today = datetime.now(UTC).date().isoformat()
     _check_currencies(settings, reader)
     _check_default_image_model(settings, reader, names["models"])
+    for index, name in enumerate(settings.server.authenticate):
+        _is_known("hook", name, reader, ("server", "authenticate", index), known=known["hooks"])
     for name, model in settings.models.items():
         key: Key = ("models", name)
         _check_targets(model, reader, key, known=names)
@@ -249,7 +251,8 @@ def _check_targets(model: ModelSettings, reader: TomlReader, key: Key, *, known:
 
 
 def _check_names(model: ModelSettings, reader: TomlReader, key: Key, *, known: Known) -> None:
-    for kind, field, names in (("group", "groups", model.groups), ("model", "fallbacks", model.fallbacks)):
+    named = (("group", "groups", model.groups), ("model", "fallbacks", model.fallbacks), ("hook", "hooks", model.hooks))
+    for kind, field, names in named:
         for index, name in enumerate(names):
             _is_known(kind, name, reader, (*key, field, index), known=known[f"{kind}s"])
 

@@ -35,12 +35,22 @@ def quote_call(asked: CallRequest, endpoint: Endpoint[Any], services: Services) 
     asked.session = services.sessions.of(asked.session, asked.content, asked.key.account, model.name)
     terms = services.ledger.terms.of(asked.key.account).terms
     if terms is not LIST_PRICES:
-        try:
-            model = services.catalog.priced(model, terms)
-        except errors.PriceUnreadable:
-            terms = UNREADABLE
+        model, terms = _at_own_price(model, terms, services)
     asked.content = endpoint.for_model(asked.content, model)
     return quote_at(asked, model, endpoint, terms, services)
+
+
+def quote_replaced(asked: CallRequest, quoted: QuotedCall, endpoint: Endpoint[Any], services: Services) -> QuotedCall:
+    """The quote of the same call with another request, which a hook has returned."""
+    asked.content = endpoint.for_model(asked.content, quoted.model)
+    return quote_at(asked, quoted.model, endpoint, quoted.quote.terms, services)
+
+
+def _at_own_price(model: Model, terms: PriceTerms, services: Services) -> tuple[Model, PriceTerms]:
+    try:
+        return services.catalog.priced(model, terms), terms
+    except errors.PriceUnreadable:
+        return model, UNREADABLE
 
 
 def quote_at(

@@ -19,6 +19,7 @@ from gateway.billing.quote import Quote
 from gateway.catalog import Model
 from gateway.http_server.reply import ResponseWriter
 from gateway.inference.call import Call, Caller
+from gateway.inference.hooked_call import HookedCall
 from gateway.inference.idempotency import Claim
 from gateway.ledger.api_key import ApiKey
 from gateway.routing.request_adaptation import Adapted
@@ -57,6 +58,7 @@ class CallRequest(Struct, eq=False):
     call: Call | None = None  # once it was admitted
     media: Share | None = None  # of the memory for content that was fetched
     trace: CallTrace | None = None  # of a request that is traced
+    hooked: HookedCall | None = None  # of a model with hooks
 
 
 class QuotedCall(Struct, frozen=True):

@@ -107,6 +107,7 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         call.detail,
         call.hold.price_version,
         served.circuit.key.number if served is not None else 0,
+        None if call.hooked is None else call.hooked.outcomes,
     )
 
 

@@ -155,6 +155,19 @@ METRICS = (
         "Records of calls that a plugin did not get because its `call_settled` hook is too slow",
         ("plugin",),
     ),
+    MetricSpec(
+        "gateway_hook_runs",
+        "counter",
+        "Runs of asynchronous hooks, and runs that were not begun, by what they do and by their outcome",
+        ("hook", "kind", "outcome"),
+    ),
+    MetricSpec(
+        "gateway_hook_seconds",
+        "histogram",
+        "Time of a run of an asynchronous hook",
+        ("hook",),
+        (*STORE, 0.5, 1.0, 2.5, 5.0),
+    ),
     MetricSpec("gateway_traces_lost", "counter", "Traced calls whose spans no collector took"),
     MetricSpec("gateway_log_lines_dropped", "counter", "Lines of the log that were dropped because nobody read it"),
     MetricSpec(

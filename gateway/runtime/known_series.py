@@ -14,6 +14,7 @@ from gateway.errors.unavailable import StoreFate
 from gateway.errors.upstream import UpstreamError
 from gateway.metrics import METRICS, UNKNOWN
 from gateway.notifications.mailing import SUBJECTS
+from gateway.routing.circuit_registry import HOOKS
 
 Series = tuple[str, tuple[str, ...]]
 
@@ -44,6 +45,9 @@ def known_series(settings: Settings) -> Iterator[Series]:
         yield "gateway_stuck_tasks", (name,)
         causes = ("credential", "credit", "limited", "plugin")
         yield from (("gateway_circuit_opened", ("", name, cause)) for cause in causes)
+    for name in settings.hooks:
+        yield "gateway_stuck_tasks", (HOOKS + name,)
+        yield "gateway_circuit_opened", ("", HOOKS + name, "plugin")
 
 
 def _of_gateway(settings: Settings) -> Iterator[Series]:

@@ -32,7 +32,8 @@ from gateway.http_server.tls_pair import CERT, TlsProblem, read_pairs
 from gateway.ledger.import_hints import DATABASE
 from gateway.log import redact
 from gateway.notifications.webhook import unusable_secrets
-from gateway.plugins.instances import check_options
+from gateway.plugins.hook import Authenticate, Hook
+from gateway.plugins.instances import check_hook, check_options
 from gateway.plugins.isolation import CLOSE_WITHIN, START_WITHIN, end_within, is_plugin_error
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.model_list import ModelList
@@ -164,7 +165,32 @@ async def _check_plugins(settings: Settings, findings: Findings, options: CheckO
         await _check_provider(settings, name, plugins, findings, options)
         if not options.offline:
             _check_proxy(settings, name, findings)
+    for name in settings.hooks:
+        await _check_hook(settings, name, plugins, findings, options)
     _check_endpoints(settings, plugins, findings)
+
+
+async def _check_hook(
+    settings: Settings, name: str, plugins: Plugins, findings: Findings, options: CheckOptions
+) -> None:
+    try:
+        kind, keys = check_hook(name, settings, plugins)
+    except SettingsError as error:
+        findings.faults += error.problems
+        return
+    except BaseException as error:
+        # The Options class of a third party may raise anything.
+        if not is_plugin_error(error):
+            raise
+        findings.add(f"{type(error).__name__}: {error}", "hooks", name)
+        return
+    if not options.offline:
+        _check_secrets(keys, findings, ("hooks", name))
+    if (reason := await _unusable(kind, keys, live=options.live)) is not None:
+        findings.add(reason, "hooks", name)
+    for index, other in enumerate(settings.server.authenticate):
+        if other == name and not issubclass(kind, Authenticate):
+            findings.add(f"the hook {name} authenticates nobody", "server", "authenticate", index)
 
 
 async def _check_provider(
@@ -192,8 +218,10 @@ async def _check_provider(
             findings.add(reason, *place)
 
 
-async def _unusable(kind: type[Provider], options: Struct, proxy: ProxySetting | None, *, live: bool) -> str | None:
-    """Why `gateway serve` could not create the provider; None if it can. Its `start` is called only if `live`."""
+async def _unusable(
+    kind: type[Provider | Hook], options: Struct, proxy: ProxySetting | None = None, *, live: bool
+) -> str | None:
+    """Why `gateway serve` could not create the provider or the hook; None if it can. `live`: it is also started."""
     upstream = Upstream()
     try:
         provider = kind(options, upstream if proxy is None else upstream.view(proxies=proxy.resolve()))

@@ -40,6 +40,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "price": tree.PriceSettings,
     "[groups.NAME]": tree.GroupSettings,
     "[plugins]": tree.PluginSettings,
+    "[hooks.NAME]": tree.HookSettings,
     "[log]": tree.LogSettings,
     "[telemetry]": tree.TelemetrySettings,
 }
@@ -50,6 +51,7 @@ HEADS = {  # how conf/gateway.toml heads the same sections, but those that stand
     '[models."NAME"]': '[models."gpt-5-mini"]',
     "price": '[models."gpt-5-mini".price]',
     "[groups.NAME]": "[groups.default]",
+    "[hooks.NAME]": "[hooks.pii]",
 }
 
 
