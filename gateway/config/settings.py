@@ -14,6 +14,8 @@ from typing import Annotated, Literal, TypeVar
 from msgspec import Meta, Struct, structs
 
 from gateway.amounts import NANO
+from gateway.config.batch_settings import BatchSettings as BatchSettings
+from gateway.config.batch_settings import FileSettings as FileSettings
 from gateway.config.console_settings import ConsoleSettings as ConsoleSettings
 from gateway.config.console_settings import MailSettings as MailSettings
 from gateway.config.model_patterns import PriceRule as PriceRule
@@ -27,6 +29,8 @@ from gateway.config.price_settings import MaxPriceSettings as MaxPriceSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
 from gateway.config.price_settings import TierSettings as TierSettings
+from gateway.config.process_settings import LogSettings as LogSettings
+from gateway.config.process_settings import PluginSettings as PluginSettings
 from gateway.config.provider_settings import ProviderSettings as ProviderSettings
 from gateway.config.public_tables import PublicTables
 from gateway.config.secret import Secret
@@ -37,6 +41,7 @@ from gateway.config.telemetry_settings import TelemetrySettings as TelemetrySett
 from gateway.config.tls_files import TlsFiles
 from gateway.config.toml_reader import SettingsError, TomlReader
 from gateway.config.values import (
+    BatchFactor,
     Count,
     Duration,
     Factor,
@@ -147,6 +152,7 @@ class ModelFields(Struct, frozen=True, kw_only=True):
     disconnect: Literal["auto", "delivered", "drain", "void"] = "auto"
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
     vendor_tool_uses: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    batch_factor: BatchFactor = NANO  # of the price, for lines of batches
     images_like: ImageFamily | Literal[""] = ""
 
 
@@ -201,21 +207,6 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     max_session_cost: PositiveAmount | None = None
 
 
-class PluginSettings(Struct, frozen=True, kw_only=True):
-    """[plugins]: which installed plugins may run; they run with the gateway's own rights."""
-
-    disabled: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-
-
-class LogSettings(Struct, frozen=True, kw_only=True):
-    """[log]: what is written to stderr."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    access: bool = True
-    form: Literal["auto", "text", "json"] = "auto"
-
-
 class Settings(Struct, frozen=True, kw_only=True):
     """Everything a configuration says."""
 
@@ -233,6 +224,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     plugins: PluginSettings = PluginSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    batches: BatchSettings = BatchSettings()
+    files: FileSettings = FileSettings()
 
     file: str = ""  # where it came from, for messages; no key of the file
     demo: bool = False  # literal secrets are allowed; no key of the file
@@ -280,6 +273,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Absolute path of the folder of uploads."""
         folder = self.server.limits.spool_dir
         return self._path(folder) if folder else self.data_dir / "tmp"
+
+    @property
+    def files_dir(self) -> Path:
+        """Absolute path of the folder with the files of callers."""
+        return self._path(self.files.folder) if self.files.folder else self.data_dir / "files"
 
     @property
     def console_url(self) -> str:

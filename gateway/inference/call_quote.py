@@ -34,9 +34,9 @@ def quote_call(asked: CallRequest, endpoint: Endpoint[Any], services: Services) 
     model = asked.model = find_model(asked.content.model, services)
     asked.session = services.sessions.of(asked.session, asked.content, asked.key.account, model.name)
     terms = services.ledger.terms.of(asked.key.account).terms
-    if terms is not LIST_PRICES:
+    if terms is not LIST_PRICES or asked.batch is not None:
         try:
-            model = services.catalog.priced(model, terms)
+            model = services.catalog.priced(model, terms, in_batch=asked.batch is not None)
         except errors.PriceUnreadable:
             terms = UNREADABLE
     asked.content = endpoint.for_model(asked.content, model)

@@ -13,7 +13,7 @@ ATTEMPTS, AGAIN_AFTER = 10, 0.11  # seconds: for all users but root the kernel t
 
 #: What is added to the gateway's own niceness. Beside a worker at full load, a tenth of its processor is left for the
 #: importer. Pages wait for calls, too; with 10, a page of a machine at full load took a second.
-NICENESS = {"importer": 10, "console": 5}
+NICENESS = {"importer": 10, "console": 5, "batches": 15}
 
 
 async def lower_priority(pid: int, niceness: int) -> None:
