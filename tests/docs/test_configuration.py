@@ -42,6 +42,8 @@ SECTIONS: dict[str, type[Struct]] = {
     "[plugins]": tree.PluginSettings,
     "[log]": tree.LogSettings,
     "[telemetry]": tree.TelemetrySettings,
+    "[batches]": tree.BatchSettings,
+    "[files]": tree.FileSettings,
 }
 INLINE = ("targets", "grants")
 HEADS = {  # how conf/gateway.toml heads the same sections, but those that stand inline
@@ -119,6 +121,8 @@ def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
         "[notify]",
         "[log]",
         "[telemetry]",
+        "[batches]",
+        "[files]",
     ):
         section = re.split(r"^#?\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
         values = tomllib.loads(re.sub(r"^#(?! )", "", section, flags=re.MULTILINE))

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.batches.records import BatchRecords
+from gateway.files.records import FileRecords
 from gateway.ledger import Ledger
 from gateway.runtime.batches.runner import Runner
 from gateway.runtime.gateway import Gateway
@@ -46,6 +51,7 @@ async def charges(ledger: Ledger) -> list[int]:
     return [-line.amount async for line in ledger.lines("acme") if line.kind in ("use", "adj") and line.amount]
 
 
+@pytest.mark.holds("operations/batches.md#batches-1", "api.md#post-v1batches-2")
 async def test_batch_runs_all_lines_and_charges_each_once(
     api: Api, runner: Runner, echo: FakeUpstream, ledger: Ledger, accounts: Accounts
 ) -> None:
@@ -77,6 +83,7 @@ async def test_batch_runs_all_lines_and_charges_each_once(
     assert (await ledger.audit()).mismatches == []
 
 
+@pytest.mark.holds("operations/batches.md#batches-2", "api.md#post-v1batches-4")
 async def test_batch_factor_is_held_charged_and_audited(
     api: Api, runner: Runner, echo: FakeUpstream, gateway: Gateway, ledger: Ledger, accounts: Accounts
 ) -> None:
@@ -97,6 +104,7 @@ async def test_call_outside_a_batch_has_the_whole_price(
     assert await charges(ledger) == [COST]
 
 
+@pytest.mark.holds("operations/batches.md#batches-2")
 async def test_batch_factor_multiplies_that_of_the_group(
     client: Client, runner: Runner, echo: FakeUpstream, ledger: Ledger, accounts: Accounts, keys: Keys
 ) -> None:
@@ -128,6 +136,7 @@ BAD_LINES: list[tuple[str, bytes, str]] = [
 
 
 @pytest.mark.parametrize(("text", "code"), [bad[1:] for bad in BAD_LINES], ids=[bad[0] for bad in BAD_LINES])
+@pytest.mark.holds("api.md#post-v1batches-1")
 async def test_bad_line_fails_the_batch_and_names_its_number(
     api: Api, runner: Runner, echo: FakeUpstream, text: bytes, code: str
 ) -> None:
@@ -138,6 +147,7 @@ async def test_bad_line_fails_the_batch_and_names_its_number(
     assert echo.seen == []
 
 
+@pytest.mark.holds("api.md#post-v1batches-1")
 async def test_duplicate_ids_and_many_errors_are_reported_up_to_a_bound(api: Api, runner: Runner) -> None:
     ended = await api.ended(await api.create(jsonl(*[line(1)] * 80)))
     errors = ended["errors"]["data"]
@@ -169,6 +179,7 @@ async def test_failed_lines_are_in_the_file_of_errors(
     assert await charges(ledger) == [COST, COST]
 
 
+@pytest.mark.holds("operations/batches.md#the-process-3")
 async def test_failing_upstream_is_tried_again_up_to_a_bound(
     api: Api, runner: Runner, echo: FakeUpstream, ledger: Ledger, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +198,7 @@ async def test_failing_upstream_is_tried_again_up_to_a_bound(
     assert await charges(ledger) == [COST]
 
 
+@pytest.mark.holds("operations/batches.md#the-process-2")
 async def test_rate_limit_of_the_key_makes_the_batch_wait(
     client: Any, runner: Runner, echo: FakeUpstream, keys: Keys, api_key: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +209,7 @@ async def test_rate_limit_of_the_key_makes_the_batch_wait(
     assert len(echo.seen) == 615
 
 
+@pytest.mark.holds("api.md#post-v1batches-3")
 async def test_max_cost_is_never_exceeded(
     api: Api, runner: Runner, echo: FakeUpstream, ledger: Ledger, accounts: Accounts
 ) -> None:
@@ -216,6 +229,7 @@ async def test_max_cost_is_never_exceeded(
     assert {one["response"]["body"]["error"]["code"] for one in errors} == {"batch_budget_exceeded"}
 
 
+@pytest.mark.holds("operations/batches.md#the-process-3")
 async def test_lines_without_money_are_in_the_file_of_errors(
     client: Any, runner: Runner, echo: FakeUpstream, keys: Keys, accounts: Accounts, ledger: Ledger
 ) -> None:
@@ -228,6 +242,7 @@ async def test_lines_without_money_are_in_the_file_of_errors(
         assert one["response"]["body"]["error"]["type"] == "insufficient_quota"
 
 
+@pytest.mark.holds("operations/batches.md#the-process-3")
 async def test_revoked_key_ends_its_batch(
     client: Any, api: Api, runner: Runner, echo: FakeUpstream, keys: Keys, api_key: Any
 ) -> None:
@@ -244,6 +259,7 @@ async def test_revoked_key_ends_its_batch(
     assert sorted(one["custom_id"] for one in lines) == sorted(f"line-{number}" for number in range(30))
 
 
+@pytest.mark.holds("api.md#post-v1batches-cancel-1")
 async def test_cancelled_batch_keeps_what_it_has(api: Api, runner: Runner, echo: FakeUpstream) -> None:
     echo.answer = lambda seen: answer(seen) if len(echo.seen) <= 4 else Reply.json({}, delay=0.5, status=500)
     made = await api.create(jsonl(*(line(number) for number in range(40))))
@@ -262,6 +278,7 @@ async def test_cancelled_batch_keeps_what_it_has(api: Api, runner: Runner, echo:
     assert again[1]["status"] == "cancelled"
 
 
+@pytest.mark.holds("api.md#post-v1batches-2")
 async def test_expired_batch_names_the_lines_that_were_not_run(
     api: Api, gateway: Gateway, echo: FakeUpstream, io_loop: Any
 ) -> None:
@@ -356,6 +373,7 @@ async def test_wrong_batch_is_refused_by_name(api: Api, change: dict[str, Any], 
     assert (status, found["error"]["param"]) == (400, param)
 
 
+@pytest.mark.holds("api.md#post-v1batches-4")
 async def test_account_has_a_bound_of_open_batches(api: Api, gateway: Gateway) -> None:
     _, file = await api.upload(jsonl(line(0)))
     asked = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
@@ -367,6 +385,7 @@ async def test_account_has_a_bound_of_open_batches(api: Api, gateway: Gateway) -
     assert (len(page["data"]), page["has_more"], len(rest["data"]), rest["has_more"]) == (15, True, 5, False)
 
 
+@pytest.mark.holds("operations/batches.md#the-process-1")
 async def test_lines_of_an_account_run_in_its_share_of_the_places(api: Api, runner: Runner, echo: FakeUpstream) -> None:
     most = 0
 
@@ -380,3 +399,139 @@ async def test_lines_of_an_account_run_in_its_share_of_the_places(api: Api, runn
     echo.answer = counted
     await api.ended(await api.create(jsonl(*(line(number) for number in range(60)))))
     assert 1 < most <= 8
+
+
+@pytest.mark.holds("operations/batches.md#when-the-process-ends-2")
+async def test_full_disk_delays_results_and_loses_none(
+    api: Api, runner: Runner, echo: FakeUpstream, ledger: Ledger, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.runtime.batches.line_work.DISK_AGAIN", 0.01)
+    write, refused = os.write, 0
+
+    def full(descriptor: int, data: bytes) -> int:
+        nonlocal refused
+        if b"batch_req_" in data and refused < 30:
+            refused += 1
+            return write(descriptor, data[: len(data) // 2])
+        return write(descriptor, data)
+
+    monkeypatch.setattr("gateway.batches.results.os.write", full)
+    ended = await api.ended(await api.create(jsonl(*(line(number) for number in range(20)))))
+    assert refused == 30
+    assert ended["request_counts"] == {"total": 20, "completed": 20, "failed": 0}
+    lines = await api.lines(ended["output_file_id"])
+    assert sorted(one["custom_id"] for one in lines) == sorted(f"line-{number}" for number in range(20))
+    await settled(accounts)
+    assert await charges(ledger) == [COST] * 20
+
+
+@pytest.mark.holds("api.md#get-v1files-1")
+async def test_batch_that_has_begun_needs_its_input_no_more(api: Api, runner: Runner, echo: FakeUpstream) -> None:
+    echo.answer = lambda seen: _slowly(answer(seen), 0.05)
+    made = await api.create(jsonl(*(line(number) for number in range(30))))
+    await until(lambda: len(echo.seen) > 0)
+    assert (await api.ask("DELETE", f"/v1/files/{made['input_file_id']}"))[0] == 200
+    ended = await api.ended(made)
+    assert ended["request_counts"] == {"total": 30, "completed": 30, "failed": 0}
+
+
+def _slowly(reply: Reply, seconds: float) -> Reply:
+    reply.delay = seconds
+    return reply
+
+
+@pytest.mark.holds("operations/batches.md#several-machines-3")
+async def test_second_runner_of_a_folder_waits_for_the_first(
+    api: Api, gateway: Gateway, echo: FakeUpstream, ledger: Ledger, accounts: Accounts
+) -> None:
+    stops = [asyncio.Event(), asyncio.Event()]
+    first, second = [asyncio.create_task(Runner(gateway, stop).run()) for stop in stops]
+    ended = await api.ended(await api.create(jsonl(*(line(number) for number in range(20)))))
+    assert ended["request_counts"]["completed"] == 20
+    stops[0].set()
+    await first
+    ended = await api.ended(await api.create(jsonl(line(1))))
+    assert ended["request_counts"]["completed"] == 1
+    stops[1].set()
+    await second
+    await settled(accounts)
+    assert len(echo.seen) == 21
+
+
+async def test_stopping_runner_leaves_lines_for_the_next_one(
+    api: Api, gateway: Gateway, echo: FakeUpstream, ledger: Ledger, accounts: Accounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls that do not end in time are cut, cost nothing and run again."""
+    monkeypatch.setattr("gateway.runtime.batches.runner.END_WITHIN", 0.1)
+    echo.answer = lambda seen: _slowly(answer(seen), 30.0) if len(echo.seen) > 5 else answer(seen)
+    stop = asyncio.Event()
+    running = asyncio.create_task(Runner(gateway, stop).run())
+    made = await api.create(jsonl(*(line(number) for number in range(15))))
+    await until(lambda: len(echo.seen) > 9)
+    stop.set()
+    await running
+    _, found = await api.ask("GET", f"/v1/batches/{made['id']}")
+    assert found["status"] == "in_progress"
+    assert found["request_counts"] == {"total": 15, "completed": 5, "failed": 0}
+    echo.answer, stop = answer, asyncio.Event()
+    running = asyncio.create_task(Runner(gateway, stop).run())
+    ended = await api.ended(made)
+    stop.set()
+    await running
+    assert ended["request_counts"] == {"total": 15, "completed": 15, "failed": 0}
+    await settled(accounts)
+    assert await charges(ledger) == [COST] * 15
+
+
+@pytest.mark.holds("operations/batches.md#several-machines-1")
+async def test_file_of_another_machine_is_refused(api: Api, tmp_path: Path) -> None:
+    _, file = await api.upload(jsonl(line(0)))
+    (tmp_path / "files" / ".id").write_text("another")
+    assert (await api.ask("GET", f"/v1/files/{file['id']}"))[0] == 200
+    assert (await api.ask("GET", f"/v1/files/{file['id']}/content"))[0] == 404
+    asked = {"input_file_id": file["id"], "endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    status, found = await api.ask("POST", "/v1/batches", json=asked)
+    assert (status, found["error"]["param"]) == (400, "input_file_id")
+
+
+@pytest.mark.holds("operations/batches.md#several-machines-2")
+async def test_files_of_a_lost_machine_are_forgotten_a_day_after_their_end(
+    api: Api, gateway: Gateway, tmp_path: Path
+) -> None:
+    _, file = await api.upload(jsonl(line(0)))
+    records, client = FileRecords(gateway.store), gateway.store.client
+    [due] = [name async for name in client.scan_iter("files:due:*")]
+    await client.zadd(due, {f"acme {file['id']}": time.time() - 80_000})
+    assert await records.forget_foreign("here", most=10) == 0
+    await client.zadd(due, {f"acme {file['id']}": time.time() - 90_000})
+    assert await records.forget_foreign("here", most=10) == 1
+    assert (await api.ask("GET", f"/v1/files/{file['id']}"))[0] == 404
+
+
+async def test_ended_batch_is_forgotten_when_its_time_is_over(
+    api: Api, runner: Runner, echo: FakeUpstream, gateway: Gateway
+) -> None:
+    made = await api.create(jsonl(line(0)))
+    await api.ended(made)
+    client = gateway.store.client
+    [due] = [name async for name in client.scan_iter("batches:due:*")]
+    place = due.decode().rpartition(":")[2]
+    records = BatchRecords(gateway.store)
+    assert await records.expired(place, most=10) == 0
+    await client.zadd(due, {f"acme {made['id']}": 1})
+    assert await records.expired(place, most=10) == 1
+    assert (await api.ask("GET", f"/v1/batches/{made['id']}"))[0] == 404
+    assert (await api.ask("GET", "/v1/batches"))[1]["data"] == []
+
+
+async def test_nothing_is_served_where_batches_are_off(
+    api: Api, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = gateway.settings
+    monkeypatch.setattr(
+        gateway, "settings", structs.replace(settings, batches=structs.replace(settings.batches, enabled=False))
+    )
+    assert (await api.upload(jsonl(line(0))))[0] == 404
+    for method, path in (("GET", "/v1/files"), ("GET", "/v1/batches"), ("POST", "/v1/batches"), ("GET", "/v1/files/x")):
+        status, found = await api.ask(method, path, **({"json": {}} if method == "POST" else {}))
+        assert (status, found["error"]["code"]) == (404, "not_found")

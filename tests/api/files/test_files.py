@@ -86,6 +86,7 @@ async def test_pages_go_on_behind_a_file_in_either_order(api: Api) -> None:
         ({"expires_after[anchor]": "created_at", "expires_after[seconds]": "٣٦٠٠"}, "expires_after.seconds"),
     ],
 )
+@pytest.mark.holds("api.md#post-v1files-1")
 async def test_wrong_field_is_refused_by_name(api: Api, tmp_path: Path, fields: dict[str, str], param: str) -> None:
     status, answer = await api.upload(CONTENT, **fields)
     assert (status, answer["error"]["param"]) == (400, param)
@@ -103,6 +104,7 @@ async def test_file_above_its_limit_is_refused(api: Api, tmp_path: Path) -> None
     assert stored(tmp_path) == []
 
 
+@pytest.mark.holds("operations/batches.md#files-and-disk-1")
 async def test_account_has_a_quota_of_bytes_that_deleted_files_give_back(api: Api, tmp_path: Path) -> None:
     ids = [(await api.upload(b"x" * 990_000))[1]["id"] for _ in range(3)]
     status, answer = await api.upload(b"x" * 990_000)
@@ -112,6 +114,7 @@ async def test_account_has_a_quota_of_bytes_that_deleted_files_give_back(api: Ap
     assert (await api.upload(b"x" * 990_000))[0] == 200
 
 
+@pytest.mark.holds("api.md#post-v1files-1")
 async def test_account_has_a_quota_of_files(api: Api) -> None:
     for _ in range(5):
         assert (await api.upload(CONTENT))[0] == 200
@@ -119,6 +122,7 @@ async def test_account_has_a_quota_of_files(api: Api) -> None:
     assert (status, answer["error"]["code"]) == (400, "file_quota_exceeded")
 
 
+@pytest.mark.holds("api.md#post-v1files-2")
 async def test_another_account_finds_no_file(api: Api, client: Client, accounts: Accounts, keys: Keys) -> None:
     _, file = await api.upload(CONTENT)
     await accounts.create("other", balance=1)
@@ -135,6 +139,7 @@ async def test_another_account_finds_no_file(api: Api, client: Client, accounts:
     assert (await api.ask("GET", f"/v1/files/{file['id']}"))[0] == 200
 
 
+@pytest.mark.holds("api.md#post-v1files-2")
 async def test_key_of_a_user_sees_the_files_of_that_user_alone(
     api: Api, client: Client, gateway: Gateway, keys: Keys
 ) -> None:
@@ -148,6 +153,7 @@ async def test_key_of_a_user_sees_the_files_of_that_user_alone(
     assert [one["id"] for one in (await api.ask("GET", "/v1/files"))[1]["data"]] == [file["id"]]
 
 
+@pytest.mark.holds("operations/batches.md#files-and-disk-2")
 async def test_expired_file_is_not_found_and_is_deleted(
     api: Api, gateway: Gateway, runner: Runner, tmp_path: Path
 ) -> None:
