@@ -97,12 +97,12 @@ class BatchRecords:
 
     async def find(self, account: str, batch_id: str, *, user: str = "") -> tuple[Batch, int | None]:
         """The batch, if a key of `user` sees it, and when it was cancelled; NotFound."""
-        found: list[bytes | None] = [None, None]
+        found: tuple[bytes | None, bytes | None] = (None, None)
         if ID.fullmatch(batch_id):
             name = slot(account)
             link = self._links.link(name)
-            fields = [link.call_repeatable("HGET", f"{name}:{kind}", batch_id) for kind in ("bt", "bc")]
-            found = await asyncio.gather(*fields)
+            record, mark = (link.call_repeatable("HGET", f"{name}:{kind}", batch_id) for kind in ("bt", "bc"))
+            found = await asyncio.gather(record, mark)
         batch = _decoder.decode(found[0]) if found[0] is not None else None
         if batch is None or not batch.is_seen_by(user):
             raise NotFound(f"No batch found with id '{batch_id[:64]}'", param="batch_id")
@@ -127,8 +127,8 @@ class BatchRecords:
             start = int(rank) + 1
         while ids := await link.call_repeatable("ZREVRANGE", f"{name}:bz", start, start + PAGE - 1):
             start += len(ids)
-            kinds = [link.call_repeatable("HMGET", f"{name}:{kind}", *ids) for kind in ("bt", "bc")]
-            texts, marks = await asyncio.gather(*kinds)
+            records, cancels = (link.call_repeatable("HMGET", f"{name}:{kind}", *ids) for kind in ("bt", "bc"))
+            texts, marks = await asyncio.gather(records, cancels)
             for text, mark in zip(texts, marks, strict=True):
                 batch = _decoder.decode(text) if text is not None else None
                 if batch is None or not batch.is_seen_by(user):

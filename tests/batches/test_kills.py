@@ -25,6 +25,8 @@ from tests.batches.forked_runners import POINTS, settings_of
 from tests.polling import until
 from tests.world import UNIT, OpenWorld, World
 
+pytestmark = pytest.mark.slow
+
 SEED = 20_261_130
 KILLS = 100
 LINES = 1_000
@@ -172,7 +174,6 @@ async def has_ended(found: Site, batch: Batch) -> bool:
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.slow
 @pytest.mark.holds("operations/batches.md#when-the-process-ends-1")
 async def test_line_is_charged_once_wherever_its_runner_ends(
     world: OpenWorld, valkey: Path, tmp_path: Path, point: str
@@ -189,7 +190,6 @@ async def test_line_is_charged_once_wherever_its_runner_ends(
         await found.proved(batch)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_thousand_lines_are_charged_once_each_although_their_runner_is_killed_a_hundred_times(
     world: OpenWorld, valkey: Path, tmp_path: Path

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from gateway.amounts import parse_amount
-from gateway.api.files.files import BATCH, LEAST_LIFE, FileHandler
+from gateway.api.files.files import BATCH, LEAST_LIFE, FileHandler, admitted
 from gateway.api.files.queries import MOST, list_document, read_query
 from gateway.api.json_body import JsonBody
 from gateway.batches.batch import WINDOW, Batch, new_batch_id
@@ -73,13 +73,13 @@ class BatchesHandler(FileHandler):
         return None
 
     async def get(self) -> None:
-        key = (await self.admitted()).key
+        key = await admitted(self)
         query = read_query(self.query, known=("after", "limit"), usual=USUAL, most=MOST["batches"])
         found, has_more = await self.batches.page(key.account, user=key.user, after=query.after, limit=query.limit)
         self.send_json(list_document([batch.document(mark) for batch, mark in found], has_more=has_more))
 
     async def post(self) -> None:
-        key, body, settings = (await self.admitted()).key, self.body, self.services.settings
+        key, body, settings = await admitted(self), self.body, self.services.settings
         assert body is not None
         pending = body.complete()
         if pending is not None:
@@ -120,12 +120,12 @@ class BatchHandler(BatchesHandler):
     """`/v1/batches/{id}` and `/v1/batches/{id}/cancel`."""
 
     async def get(self) -> None:
-        key = (await self.admitted()).key
+        key = await admitted(self)
         batch, mark = await self.batches.find(key.account, self.argument, user=key.user)
         self.send_json(batch.document(mark))
 
     async def post(self) -> None:
-        key = (await self.admitted()).key
+        key = await admitted(self)
         batch_id, _, rest = self.argument.partition("/")
         if rest != CANCEL:
             raise UnknownURL(f"Unknown request URL: {self.method} {self.path[:200]}.")

@@ -12,16 +12,17 @@ from collections.abc import Awaitable, Mapping
 
 from tornado.iostream import StreamClosedError
 
-from gateway.accounts.authenticator import KeyView
 from gateway.api.files.queries import MOST, list_document, read_query
 from gateway.api.handler import KeyedHandler
 from gateway.api.multipart_body import MultipartBody
+from gateway.config.settings import FileSettings
 from gateway.config.values import duration
 from gateway.errors import GatewayError, InvalidValue, MissingParameter, NotFound, RequestTooLarge, UnknownURL
 from gateway.files.records import FileRecords, StoredFile, new_file_id
 from gateway.files.storage import FileContent, LocalFiles
 from gateway.http_server.exchange import Exchange
 from gateway.inference.services import Services
+from gateway.ledger.api_key import ApiKey
 from gateway.uploads.form_kind import STORED_FORM
 from gateway.uploads.stored_upload import StoredUpload
 from gateway.uploads.upload import UploadedForm
@@ -30,7 +31,6 @@ BATCH = "batch"
 REST_OF_FORM = 65_536  # bytes that a form may have beside its file
 LEAST_LIFE = 3_600  # seconds, as OpenAI has it
 ANCHOR, SECONDS = "expires_after[anchor]", "expires_after[seconds]"
-OFF = "Files and batches are not served here"
 
 
 class FileHandler(KeyedHandler):
@@ -44,17 +44,13 @@ class FileHandler(KeyedHandler):
         self.storage = LocalFiles(services.settings.files_dir)
         self.query = exchange.head.start_line.path.partition("?")[2]
 
-    async def admitted(self) -> KeyView:
-        """The key, confirmed; NotFound where files are not served."""
-        view = await self.confirm()
-        if not self.services.settings.batches.enabled:
-            raise NotFound(OFF)
-        return view
 
-    async def own_file(self, file_id: str) -> StoredFile:
-        """A file that the key sees; NotFound."""
-        key = (await self.admitted()).key
-        return await self.records.find(key.account, file_id, user=key.user)
+async def admitted(handler: KeyedHandler) -> ApiKey:
+    """The key of a request, confirmed; NotFound where files are not served."""
+    key = (await handler.confirm()).key
+    if not handler.services.settings.batches.enabled:
+        raise NotFound("Files and batches are not served here")
+    return key
 
 
 class FilesHandler(FileHandler):
@@ -77,7 +73,7 @@ class FilesHandler(FileHandler):
         return self.body.feed(chunk) if self.body is not None else None
 
     async def get(self) -> None:
-        key = (await self.admitted()).key
+        key = await admitted(self)
         query = read_query(
             self.query, known=("after", "limit", "order", "purpose"), usual=MOST["files"], most=MOST["files"]
         )
@@ -92,7 +88,7 @@ class FilesHandler(FileHandler):
         self.send_json(list_document([file.document() for file in files], has_more=has_more))
 
     async def post(self) -> None:
-        key = (await self.admitted()).key
+        key = await admitted(self)
         body = self.body
         assert body is not None
         self.storing = True
@@ -100,42 +96,12 @@ class FilesHandler(FileHandler):
             await body.complete()
             form = body.take()
             upload: StoredUpload = form.upload
-            file = await self._file(form, upload, user=key.user)
-            await self._store(key.account, file, upload)
+            file = _file(form, upload, self.services.settings.files, place=await self.storage.place(), user=key.user)
+            await _store(self, key.account, file, upload)
         finally:
             self.storing = False
             body.close()
         self.send_json(file.document())
-
-    async def _file(self, form: UploadedForm, upload: StoredUpload, *, user: str) -> StoredFile:
-        """The record of an uploaded file; BadRequest or RequestTooLarge."""
-        settings, texts = self.services.settings.files, dict(form.form.texts)
-        purpose = texts.get("purpose")
-        if purpose is None:
-            raise MissingParameter("Missing required parameter: 'purpose'.", param="purpose")
-        if purpose != BATCH:
-            raise InvalidValue(f"Invalid 'purpose': '{purpose[:64]}' is not served; expected 'batch'.", param="purpose")
-        if upload.size > settings.max_file:
-            raise RequestTooLarge()
-        if not upload.size:
-            raise InvalidValue("Invalid 'file': it is empty.", param="file")
-        longest = int(duration(settings.keep).total_seconds())
-        life, now = _life(texts, longest) or longest, int(time.time())
-        return StoredFile(
-            new_file_id(), upload.size, now, now + life, upload.filename, BATCH, await self.storage.place(), user
-        )
-
-    async def _store(self, account: str, file: StoredFile, upload: StoredUpload) -> None:
-        settings = self.services.settings.files
-        await self.records.announce(account, file.id, place=file.place, expires_at=file.expires_at)
-        try:
-            await self.storage.save(file.id, upload.chunks())
-            await self.records.add(
-                account, file, most_files=settings.max_account_files, most_bytes=settings.max_account
-            )
-        except GatewayError:
-            await self.storage.delete(file.id)
-            raise
 
     def on_connection_close(self) -> None:
         """The client disconnected: what it has sent whole is stored, as if only the answer were lost."""
@@ -152,49 +118,86 @@ class StoredFileHandler(FileHandler):
     """`/v1/files/{id}` and `/v1/files/{id}/content`."""
 
     async def get(self) -> None:
+        key = await admitted(self)
         file_id, _, rest = self.argument.partition("/")
+        file = await self.records.find(key.account, file_id, user=key.user)
         if rest == "content":
-            await self._send_content(await self.own_file(file_id))
+            await _send_content(self, file)
         else:
-            self._only_file(rest)
-            self.send_json((await self.own_file(file_id)).document())
+            _only_file(self, rest)
+            self.send_json(file.document())
 
     async def delete(self) -> None:
+        key = await admitted(self)
         file_id, _, rest = self.argument.partition("/")
-        file = await self.own_file(file_id)
-        self._only_file(rest)
+        file = await self.records.find(key.account, file_id, user=key.user)
+        _only_file(self, rest)
         if file.place == await self.storage.place():
             await self.storage.delete(file.id)
-        await self.records.remove((await self.confirm()).key.account, file)
+        await self.records.remove(key.account, file)
         self.send_json({"id": file.id, "object": "file", "deleted": True})
 
-    def _only_file(self, rest: str) -> None:
-        if rest:
-            raise UnknownURL(f"Unknown request URL: {self.method} {self.path[:200]}.")
 
-    async def _send_content(self, file: StoredFile) -> None:
-        content = await self.storage.open(file.id) if file.place == await self.storage.place() else None
-        if content is None:
-            raise NotFound("The content of this file is not on this machine")
-        try:
-            await self._send(file, content)
-        except StreamClosedError:
-            pass  # the client has left
-        finally:
-            await content.close()
-            self.log_access()
+def _file(form: UploadedForm, upload: StoredUpload, settings: FileSettings, *, place: str, user: str) -> StoredFile:
+    """The record of an uploaded file; BadRequest or RequestTooLarge."""
+    texts = dict(form.form.texts)
+    purpose = texts.get("purpose")
+    if purpose is None:
+        raise MissingParameter("Missing required parameter: 'purpose'.", param="purpose")
+    if purpose != BATCH:
+        raise InvalidValue(f"Invalid 'purpose': '{purpose[:64]}' is not served; expected 'batch'.", param="purpose")
+    if upload.size > settings.max_file:
+        raise RequestTooLarge()
+    if not upload.size:
+        raise InvalidValue("Invalid 'file': it is empty.", param="file")
+    longest = int(duration(settings.keep).total_seconds())
+    life, now = _life(texts, longest) or longest, int(time.time())
+    return StoredFile(new_file_id(), upload.size, now, now + life, upload.filename, BATCH, place, user)
 
-    async def _send(self, file: StoredFile, content: FileContent) -> None:
-        headers, exchange = self.reply.headers, self.exchange
-        headers["Content-Type"] = "application/octet-stream"
-        headers["Content-Length"] = str(content.size)
-        headers["Content-Disposition"] = f'attachment; filename="{_plain(file.filename)}"'
-        await self.reply.begin(200, b"")
-        sent = 0
-        while sent < content.size and self.method != "HEAD" and (piece := await content.read()):
-            sent += len(piece)
-            await exchange.write(piece)
-        exchange.finish()
+
+async def _store(handler: FileHandler, account: str, file: StoredFile, upload: StoredUpload) -> None:
+    """Store the content, and then the record; if that fails, nothing is left."""
+    settings = handler.services.settings.files
+    await handler.records.announce(account, file.id, place=file.place, expires_at=file.expires_at)
+    try:
+        await handler.storage.save(file.id, upload.chunks())
+        await handler.records.add(account, file, most_files=settings.max_account_files, most_bytes=settings.max_account)
+    except GatewayError:
+        await handler.storage.delete(file.id)
+        raise
+
+
+def _only_file(handler: FileHandler, rest: str) -> None:
+    """UnknownURL for a path below that of a file."""
+    if rest:
+        raise UnknownURL(f"Unknown request URL: {handler.method} {handler.path[:200]}.")
+
+
+async def _send_content(handler: FileHandler, file: StoredFile) -> None:
+    storage = handler.storage
+    content = await storage.open(file.id) if file.place == await storage.place() else None
+    if content is None:
+        raise NotFound("The content of this file is not on this machine")
+    try:
+        await _send(handler, file, content)
+    except StreamClosedError:
+        pass  # the client has left
+    finally:
+        await content.close()
+        handler.log_access()
+
+
+async def _send(handler: FileHandler, file: StoredFile, content: FileContent) -> None:
+    headers, exchange = handler.reply.headers, handler.exchange
+    headers["Content-Type"] = "application/octet-stream"
+    headers["Content-Length"] = str(content.size)
+    headers["Content-Disposition"] = f'attachment; filename="{_plain(file.filename)}"'
+    await handler.reply.begin(200, b"")
+    sent = 0
+    while sent < content.size and handler.method != "HEAD" and (piece := await content.read()):
+        sent += len(piece)
+        await exchange.write(piece)
+    exchange.finish()
 
 
 def _life(texts: Mapping[str, str], longest: int) -> int | None:

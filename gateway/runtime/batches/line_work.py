@@ -10,6 +10,7 @@ from gateway.batches.batch import Batch, BatchError
 from gateway.batches.lines import Examination, Line
 from gateway.batches.results import Result, ResultLog
 from gateway.inference.pipeline import Pipeline
+from gateway.ledger.gather_all import gather_bounded
 from gateway.log import gateway_log
 from gateway.runtime.batches.line_call import Attempt, Budget, LineCalls
 from gateway.runtime.batches.places import Places
@@ -48,7 +49,7 @@ class LineWork:
         self._left: Iterator[int] = (index for index, number in enumerate(found.numbers) if number not in done)
         workers = min(self._gateway.settings.batches.account_concurrency, len(found) - len(done))
         # Not a group that cancels: a call that goes on without its line would be charged and have no result.
-        await asyncio.gather(*(self._work() for _ in range(workers)))
+        await gather_bounded((self._work() for _ in range(workers)), max(workers, 1))
         if self._error is not None:
             raise self._error
         if self._batch.stopped is None and self._stop.is_set() and next(self._left, None) is not None:
