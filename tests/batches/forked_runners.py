@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -19,11 +20,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from gateway.batches import results
 from gateway.batches.results import ResultLog
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
 from gateway.ledger import Journal
-from gateway.runtime.batches import batch_run, runner
+from gateway.runtime.batches import runner
 from gateway.runtime.batches.output import BatchFiles
 from gateway.runtime.batches.runner import Runner
 from gateway.runtime.gateway import Gateway
@@ -84,7 +86,7 @@ def _torn(number: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return write(descriptor, data)
 
-    os.write = torn
+    results.os.write = torn  # type: ignore[attr-defined]
 
 
 #: Where a runner can end itself, in the order in which a line reaches them.
@@ -97,7 +99,7 @@ POINTS: dict[str, Callable[[int], None]] = {
     "before a command": lambda number: _before(RedisConnection, "send", number * 5),
     "before the files": lambda _: _before(BatchFiles, "write_results", 1),
     "between the files": lambda _: _before(BatchFiles, "_store", 2),
-    "after the files": lambda _: _before(batch_run.shutil, "rmtree", 1),
+    "after the files": lambda _: _before(shutil, "rmtree", 1),
 }
 
 

@@ -22,6 +22,7 @@ from gateway.files.storage import LocalFiles
 from gateway.ledger import Ledger
 from gateway.runtime.worker_recovery import WorkerRecovery
 from tests.batches.forked_runners import POINTS, settings_of
+from tests.delays import process_runs_for
 from tests.polling import until
 from tests.world import UNIT, OpenWorld, World
 
@@ -206,7 +207,7 @@ async def test_thousand_lines_are_charged_once_each_although_their_runner_is_kil
                     await until(
                         lambda batch=batch, before=before: found.written(batch) > before or has_ended(found, batch)
                     )
-                    await asyncio.sleep(chance.uniform(0.0, 0.08))
+                    await asyncio.to_thread(process_runs_for, chance.uniform(0.0, 0.08))
                     kills += 1
                 else:
                     await until(lambda batch=batch: has_ended(found, batch))

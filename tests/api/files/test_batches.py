@@ -248,7 +248,7 @@ async def test_revoked_key_ends_its_batch(
 ) -> None:
     key = await keys.create("acme", name="soon revoked")
     own = Api(client, key.text)
-    echo.answer = lambda seen: Reply.json({}, delay=30.0) if len(echo.seen) > 2 else answer(seen)
+    echo.answer = lambda seen: _slowly(Reply.json({}), 30.0) if len(echo.seen) > 2 else answer(seen)
     made = await own.create(jsonl(*(line(number) for number in range(30))))
     await until(lambda: len(echo.seen) > 4)
     await keys.revoke(key.id)
@@ -261,7 +261,7 @@ async def test_revoked_key_ends_its_batch(
 
 @pytest.mark.holds("api.md#post-v1batches-cancel-1")
 async def test_cancelled_batch_keeps_what_it_has(api: Api, runner: Runner, echo: FakeUpstream) -> None:
-    echo.answer = lambda seen: answer(seen) if len(echo.seen) <= 4 else Reply.json({}, delay=0.5, status=500)
+    echo.answer = lambda seen: answer(seen) if len(echo.seen) <= 4 else _slowly(Reply.json({}, status=500), 0.5)
     made = await api.create(jsonl(*(line(number) for number in range(40))))
     await until(lambda: len(echo.seen) > 4)
     status, cancelling = await api.ask("POST", f"/v1/batches/{made['id']}/cancel")
@@ -286,7 +286,7 @@ async def test_expired_batch_names_the_lines_that_were_not_run(
     records = BatchRecords(gateway.store)
     batch, _ = await records.find("acme", made["id"])
     batch.expires_at = 1
-    echo.answer = lambda seen: Reply.json({}, delay=0.3, status=500)
+    echo.answer = lambda seen: _slowly(Reply.json({}, status=500), 0.3)
     await records.save(batch)
     stop = asyncio.Event()
     running = asyncio.create_task(Runner(gateway, stop).run())
