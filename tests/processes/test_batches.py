@@ -103,5 +103,16 @@ async def test_reload_starts_the_process_that_runs_batches(serve: Serve) -> None
         return await counts(gateway, batch) == ("completed", LINES)
 
     await until(completed)
-    assert gateway.batches
+    pid = gateway.batches
+    assert pid
+    gateway.configure(MODELS.replace("[models.quick]", "[models.later]") + ON)
+    os.kill(gateway.pid, signal.SIGHUP)
+
+    async def knows_later() -> bool:
+        return (await gateway.chat("later")).status == 200
+
+    await until(knows_later)
+    batch = await create(gateway, "later")
+    await until(completed)
+    assert gateway.batches == pid
     await gateway.proved()
