@@ -8,6 +8,7 @@
     {a:<account>}:bo            set     batches that have not ended
     batches:open:<place>        zset    "<account> <batch id>" → seconds of its creation
     batches:due:<place>         zset    "<account> <batch id>" → seconds at which its record is deleted
+    batches:places              set     the places that have batches
 
 Each field has one writer, so nothing is compared before it is written. The entry in `batches:open` comes before the
 record, so no batch is without a runner.
@@ -21,19 +22,22 @@ import time
 
 import msgspec
 
-from gateway.batches.batch import ENDED, Batch
+from gateway.batches.batch import ENDED, WINDOW, Batch
 from gateway.errors import ConcurrencyLimited, InvalidValue, NotFound
 from gateway.store.command import Script
 from gateway.store.links import Links, slot
+from gateway.store.positions import page_of_members, position_behind
 
 ID = re.compile(r"batch_[0-9a-f]{32}", re.ASCII)
 PAGE = 100  # records read at once
+PLACES = "batches:places"
+FOREIGN = 2 * WINDOW  # seconds after which a batch of another place has lost its runner
 MOST_KEPT = 2_000  # batches of an account; older ones that have ended make room
 
 _ADD = Script("""
 local A, id, record, order, most_open, most_kept = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 if redis.call('EXISTS', A) == 0 then return 2 end
-if redis.call('HEXISTS', A .. ':bt', id) == 1 then return 0 end
+if redis.call('HGET', A .. ':bt', id) then return 0 end
 if redis.call('SCARD', A .. ':bo') >= tonumber(most_open) then return 1 end
 local over = redis.call('ZCARD', A .. ':bz') + 1 - tonumber(most_kept)
 if over > 0 then
@@ -53,7 +57,7 @@ return 0
 """)
 _SAVE = Script("""
 local A, id, record, ended = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-if redis.call('HEXISTS', A .. ':bt', id) == 0 then return 0 end
+if not redis.call('HGET', A .. ':bt', id) then return 0 end
 redis.call('HSET', A .. ':bt', id, record)
 if ended == '1' then redis.call('SREM', A .. ':bo', id) end
 return 1
@@ -85,6 +89,7 @@ class BatchRecords:
     async def add(self, batch: Batch, *, most_open: int) -> None:
         """Store a new batch, and tell its runner; ConcurrencyLimited if the account has too many that run."""
         name, opened = slot(batch.account), _open(batch.place)
+        await self._links.link(PLACES).call_repeatable("SADD", PLACES, batch.place)
         await self._links.link(opened).call_repeatable("ZADD", opened, batch.created_at, _entry(batch))
         args = (batch.id, _encode(batch), time.time_ns() // 1_000_000, most_open, MOST_KEPT)
         code = await self._links.link(name).eval(_ADD, [name], args, repeatable=True)
@@ -121,11 +126,11 @@ class BatchRecords:
         link = self._links.link(name)
         start, found = 0, list[tuple[Batch, int | None]]()
         if after:
-            rank = await link.call_repeatable("ZREVRANK", f"{name}:bz", after)
-            if rank is None:
+            begin = await position_behind(link, f"{name}:bz", after, reverse=True)
+            if begin is None:
                 raise InvalidValue("Invalid 'after': there is no such batch", param="after")
-            start = int(rank) + 1
-        while ids := await link.call_repeatable("ZREVRANGE", f"{name}:bz", start, start + PAGE - 1):
+            start = begin
+        while ids := await page_of_members(link, f"{name}:bz", start, PAGE, reverse=True):
             start += len(ids)
             records, cancels = (link.call_repeatable("HMGET", f"{name}:{kind}", *ids) for kind in ("bt", "bc"))
             texts, marks = await asyncio.gather(records, cancels)
@@ -160,6 +165,27 @@ class BatchRecords:
         """The batch has ended, and nothing of it is left to be done."""
         opened = _open(place)
         await self._links.link(opened).call_repeatable("ZREM", opened, f"{account} {batch_id}")
+
+    async def expire_foreign(self, place: str, *, most: int, keep: int) -> int:
+        """End batches of other places whose machine is gone; their number."""
+        done, now = 0, int(time.time())
+        for other in await self._links.link(PLACES).call_repeatable("SMEMBERS", PLACES):
+            opened = _open(other.decode())
+            if other.decode() == place or done >= most:
+                continue
+            args = ("-inf", now - FOREIGN, "LIMIT", 0, most - done)
+            for entry in await self._links.link(opened).call_repeatable("ZRANGEBYSCORE", opened, *args):
+                account, batch_id = _owner(entry)
+                try:
+                    batch, _ = await self.find(account, batch_id)
+                    if batch.status not in ENDED:
+                        batch.status, batch.expired_at = "expired", now
+                        await self.save(batch, keep=keep)
+                except NotFound:
+                    pass  # there is nothing left of it
+                await self.close(other.decode(), account, batch_id)
+                done += 1
+        return done
 
     async def expired(self, place: str, *, most: int) -> int:
         """Delete records whose time is over; their number."""

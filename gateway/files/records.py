@@ -25,6 +25,7 @@ from msgspec import Struct
 from gateway.errors import InvalidValue, NotFound
 from gateway.store.command import Script
 from gateway.store.links import Links, slot
+from gateway.store.positions import page_of_members, position_behind
 
 ID = re.compile(r"file-[0-9a-f]{32}", re.ASCII)
 PLACES = "files:places"
@@ -37,7 +38,7 @@ local most_files, most_bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
 if redis.call('EXISTS', A) == 0 then return 3 end
 local before = tonumber(redis.call('HGET', A .. ':fb', id) or '0')
 local total = tonumber(redis.call('HGET', A .. ':fb', 'total') or '0')
-if redis.call('HEXISTS', A .. ':fl', id) == 0 and redis.call('HLEN', A .. ':fl') >= most_files then return 1 end
+if not redis.call('HGET', A .. ':fl', id) and redis.call('HLEN', A .. ':fl') >= most_files then return 1 end
 if total + bytes - before > most_bytes then return 2 end
 redis.call('HSET', A .. ':fl', id, record)
 redis.call('HSET', A .. ':fb', id, bytes)
@@ -153,12 +154,11 @@ class FileRecords:
         link = self._links.link(name)
         start, found = 0, list[StoredFile]()
         if after:
-            rank = await link.call_repeatable("ZREVRANK" if newest_first else "ZRANK", f"{name}:fz", after)
-            if rank is None:
+            begin = await position_behind(link, f"{name}:fz", after, reverse=newest_first)
+            if begin is None:
                 raise InvalidValue("Invalid 'after': there is no such file", param="after")
-            start = int(rank) + 1
-        command = "ZREVRANGE" if newest_first else "ZRANGE"
-        while ids := await link.call_repeatable(command, f"{name}:fz", start, start + PAGE - 1):
+            start = begin
+        while ids := await page_of_members(link, f"{name}:fz", start, PAGE, reverse=newest_first):
             start += len(ids)
             for text in await link.call_repeatable("HMGET", f"{name}:fl", *ids):
                 file = _decoder.decode(text) if text is not None else None

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gateway.batches.records import BatchRecords
 from gateway.batches.work import work_folder
+from gateway.config.values import duration
 from gateway.errors import Draining, GatewayError, NotFound
 from gateway.files.records import FileRecords
 from gateway.files.storage import folder_id
@@ -130,6 +131,8 @@ class Runner:
             await self._files.forget(own, account, file_id)
         await self._files.forget_foreign(own, most=SWEPT)
         await self._records.expired(place, most=SWEPT)
+        keep = int(duration(self._gateway.settings.batches.keep).total_seconds())
+        await self._records.expire_foreign(place, most=SWEPT, keep=keep)
 
     async def _end(self) -> None:
         """Wait for the lines that run, then cut them: a line without an answer runs again later."""

@@ -508,6 +508,20 @@ async def test_files_of_a_lost_machine_are_forgotten_a_day_after_their_end(
     assert (await api.ask("GET", f"/v1/files/{file['id']}"))[0] == 404
 
 
+@pytest.mark.holds("operations/batches.md#several-machines-2")
+async def test_batch_of_a_lost_machine_expires_after_two_days(api: Api, gateway: Gateway) -> None:
+    made = await api.create(jsonl(line(0)))
+    records, client = BatchRecords(gateway.store), gateway.store.client
+    [opened] = [name async for name in client.scan_iter("batches:open:*")]
+    for age, ended in ((170_000, 0), (180_000, 1)):
+        await client.zadd(opened, {f"acme {made['id']}": time.time() - age})
+        assert await records.expire_foreign("here", most=10, keep=60) == ended
+    _, found = await api.ask("GET", f"/v1/batches/{made['id']}")
+    assert found["status"] == "expired"
+    assert await client.scard("{a:acme}:bo") == 0
+    assert await client.zcard(opened) == 0
+
+
 async def test_ended_batch_is_forgotten_when_its_time_is_over(
     api: Api, runner: Runner, echo: FakeUpstream, gateway: Gateway
 ) -> None:
