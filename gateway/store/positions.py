@@ -23,8 +23,9 @@ async def position_behind(link: RedisLink, name: str, member: str, *, reverse: b
     )
     if member.encode() not in equal:
         return None
-    rank = int(below) + equal.index(member.encode())
-    return int(total) - rank if reverse else rank + 1
+    rank: int = below + equal.index(member.encode())
+    behind: int = total - rank if reverse else rank + 1
+    return behind
 
 
 async def page_of_members(link: RedisLink, name: str, start: int, size: int, *, reverse: bool) -> list[bytes]:
