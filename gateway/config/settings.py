@@ -14,8 +14,6 @@ from typing import Annotated, Literal, TypeVar
 from msgspec import Meta, Struct, structs
 
 from gateway.amounts import NANO
-from gateway.config.batch_settings import BatchSettings as BatchSettings
-from gateway.config.batch_settings import FileSettings as FileSettings
 from gateway.config.console_settings import ConsoleSettings as ConsoleSettings
 from gateway.config.console_settings import MailSettings as MailSettings
 from gateway.config.model_patterns import PriceRule as PriceRule
@@ -29,11 +27,13 @@ from gateway.config.price_settings import MaxPriceSettings as MaxPriceSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
 from gateway.config.price_settings import TierSettings as TierSettings
-from gateway.config.process_settings import LogSettings as LogSettings
-from gateway.config.process_settings import PluginSettings as PluginSettings
 from gateway.config.provider_settings import ProviderSettings as ProviderSettings
 from gateway.config.public_tables import PublicTables
 from gateway.config.secret import Secret
+from gateway.config.server_settings import BatchSettings as BatchSettings
+from gateway.config.server_settings import FileSettings as FileSettings
+from gateway.config.server_settings import LogSettings as LogSettings
+from gateway.config.server_settings import PluginSettings as PluginSettings
 from gateway.config.server_settings import ServerLimitSettings as ServerLimitSettings
 from gateway.config.server_settings import ServerSettings as ServerSettings
 from gateway.config.server_settings import WebSocketSettings as WebSocketSettings
