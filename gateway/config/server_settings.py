@@ -1,4 +1,4 @@
-"""Settings of the public port ([server], [server.limits], [batches], [files]), and of all processes ([plugins], [log])."""
+"""Settings of the public port ([server], its limits, [batches], [files]), and of all processes ([plugins], [log])."""
 
 from __future__ import annotations
 
