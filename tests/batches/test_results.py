@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from msgspec import Raw
 
+from gateway.batches.lines import Line
 from gateway.batches.results import Result, ResultLog
 from gateway.ledger.entry import Entry
+from gateway.runtime.batches.line_call import Attempt
+from gateway.runtime.batches.result_lines import answered
 
 
 def result(number: int, *, cost: int = 5) -> Result:
@@ -58,3 +62,22 @@ def test_only_settlements_behind_the_mark_are_sent_again(tmp_path: Path) -> None
     _, kept = ResultLog.open(tmp_path / "log", settled=mark)
     assert [entry.request_id for entry in kept.entries] == ["req_3"]
     assert (kept.completed, kept.cost) == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b'{"a": [1, 2]}', {"a": [1, 2]}),
+        (b'{\n  "a": [\r\n1, "x\\ny"]\n}', {"a": [1, "x\ny"]}),
+        (b"<html>\nno JSON\n", "<html>\nno JSON\n"),
+        (b"\xff\n", "\ufffd\n"),
+        (b"", ""),
+    ],
+)
+def test_answer_of_any_form_is_one_line(body: bytes, shown: object) -> None:
+    made = answered(Line(1, "a\nb", b"{}"), Attempt("req_1", 502, body))
+    text = bytes(made.line)
+    assert b"\n" not in text
+    assert b"\r" not in text
+    found = json.loads(text)
+    assert (found["custom_id"], found["response"]["body"]) == ("a\nb", shown)

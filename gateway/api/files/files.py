@@ -30,6 +30,7 @@ from gateway.uploads.upload import UploadedForm
 BATCH = "batch"
 REST_OF_FORM = 65_536  # bytes that a form may have beside its file
 LEAST_LIFE = 3_600  # seconds, as OpenAI has it
+OFF = "Files and batches are not served here"
 ANCHOR, SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 
 
@@ -49,7 +50,7 @@ async def admitted(handler: KeyedHandler) -> ApiKey:
     """The key of a request, confirmed; NotFound where files are not served."""
     key = (await handler.confirm()).key
     if not handler.services.settings.batches.enabled:
-        raise NotFound("Files and batches are not served here")
+        raise NotFound(OFF)
     return key
 
 
@@ -90,7 +91,8 @@ class FilesHandler(FileHandler):
     async def post(self) -> None:
         key = await admitted(self)
         body = self.body
-        assert body is not None
+        if body is None:  # a reload has switched files on meanwhile
+            raise NotFound(OFF)
         self.storing = True
         try:
             await body.complete()

@@ -16,6 +16,7 @@ from gateway.runtime.batches.line_call import Attempt
 from gateway.runtime.batches.verdict import OK
 
 _encode = msgspec.json.Encoder().encode
+_any = msgspec.json.Decoder(Raw)
 
 
 def answered(line: Line, attempt: Attempt) -> Result:
@@ -23,10 +24,19 @@ def answered(line: Line, attempt: Attempt) -> Result:
     call, entry = attempt.call, None
     if call is not None and call.record is not None and attempt.cost:
         entry = charge_entry(call.hold, call.record)
-    response = {"status_code": attempt.status, "request_id": attempt.request_id, "body": Raw(attempt.body)}
+    response = {"status_code": attempt.status, "request_id": attempt.request_id, "body": _on_one_line(attempt.body)}
     return Result(
         line.number, attempt.status == OK, attempt.cost, entry, _document(line.custom_id, response=response, error=None)
     )
+
+
+def _on_one_line(body: bytes) -> Raw:
+    """A body as JSON without line breaks, which end a line of the file; a body that is no JSON is a text."""
+    try:
+        _any.decode(body)
+        return Raw(msgspec.json.format(body, indent=-1) if b"\n" in body or b"\r" in body else body)
+    except (msgspec.MsgspecError, RecursionError):
+        return Raw(_encode(body.decode("utf-8", "replace")))
 
 
 def not_run(line: Line, reason: BatchError) -> Result:
