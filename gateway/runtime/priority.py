@@ -15,7 +15,7 @@ ATTEMPTS, AGAIN_AFTER = 10, 0.11  # seconds: for all users but root the kernel t
 #: importer. Pages wait for calls, too; with 10, a page of a machine at full load took a second.
 NICENESS = {"importer": 10, "console": 5, "batches": 15}
 
-#: Niceness from which on a process only gets what all others leave: calls that wake up run at once, where a process that
+#: Niceness from which on a process only gets what all others leave: a worker that wakes up runs at once. A process that
 #: is only nice runs on to the end of its time slice.
 IDLE_FROM = 15
 
