@@ -41,7 +41,7 @@ def settings_of(folder: Path) -> Settings:
         {
             "store": {"data_dir": str(folder)},
             "log": {"access": False},
-            "providers": {"fake": {"plugin": "fake", "models": {"m": {"latency": Decimal("0.06")}}}},
+            "providers": {"fake": {"plugin": "fake", "models": {"m": {"latency": Decimal("0.1")}}}},
             "models": {
                 "m": {
                     "provider": "fake",

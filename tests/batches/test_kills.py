@@ -213,4 +213,5 @@ async def test_thousand_lines_are_charged_once_each_although_their_runner_is_kil
                     await until(lambda batch=batch: has_ended(found, batch))
                 await found.tell("kill")
         assert [(await found.state(batch)).status for batch in batches] == ["completed"] * len(batches)
+        assert len(batches) == 1
         await found.proved(*batches)
