@@ -31,7 +31,7 @@ from gateway.inference.services import Services
 from gateway.ledger.api_key import ApiKey
 from gateway.log import gateway_log, redact
 
-METHODS = {"GET": "get", "HEAD": "get", "POST": "post"}
+METHODS = {"GET": "get", "HEAD": "get", "POST": "post", "DELETE": "delete"}
 _encoder = msgspec.json.Encoder()
 
 

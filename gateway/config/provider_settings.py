@@ -99,3 +99,8 @@ class HookSettings(Struct, frozen=True, kw_only=True):
     stream_delay: Annotated[float, Meta(ge=0.01, le=10)] = 0.5  # seconds that text waits for the end of its sentence
     stream_length: Annotated[int, Meta(ge=16, le=100_000)] = 2000  # characters, the same
     options: dict[str, Any] = {}
+
+
+#: Every other key in the table of a provider, or of a hook, belongs to its plugin.
+OWN_PROVIDER_KEYS = frozenset(ProviderSettings.__struct_fields__) - {"options"}
+OWN_HOOK_KEYS = frozenset(HookSettings.__struct_fields__) - {"options"}

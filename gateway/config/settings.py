@@ -27,11 +27,15 @@ from gateway.config.price_settings import MaxPriceSettings as MaxPriceSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
 from gateway.config.price_settings import TierSettings as TierSettings
+from gateway.config.provider_settings import OWN_HOOK_KEYS as OWN_HOOK_KEYS
+from gateway.config.provider_settings import OWN_PROVIDER_KEYS as OWN_PROVIDER_KEYS
 from gateway.config.provider_settings import HookSettings as HookSettings
 from gateway.config.provider_settings import PluginSettings as PluginSettings
 from gateway.config.provider_settings import ProviderSettings as ProviderSettings
 from gateway.config.public_tables import PublicTables
 from gateway.config.secret import Secret
+from gateway.config.server_settings import BatchSettings as BatchSettings
+from gateway.config.server_settings import FileSettings as FileSettings
 from gateway.config.server_settings import ServerLimitSettings as ServerLimitSettings
 from gateway.config.server_settings import ServerSettings as ServerSettings
 from gateway.config.server_settings import WebSocketSettings as WebSocketSettings
@@ -41,6 +45,7 @@ from gateway.config.telemetry_settings import TelemetrySettings as TelemetrySett
 from gateway.config.tls_files import TlsFiles
 from gateway.config.toml_reader import SettingsError, TomlReader
 from gateway.config.values import (
+    BatchFactor,
     Count,
     Duration,
     Factor,
@@ -142,6 +147,7 @@ class ModelFields(Struct, frozen=True, kw_only=True):
     disconnect: Literal["auto", "delivered", "drain", "void"] = "auto"
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
     vendor_tool_uses: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    batch_factor: BatchFactor = NANO  # of the price, for lines of batches
     images_like: ImageFamily | Literal[""] = ""
     hooks: tuple[str, ...] = ()
 
@@ -215,6 +221,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     hooks: dict[str, HookSettings] = {}
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    batches: BatchSettings = BatchSettings()
+    files: FileSettings = FileSettings()
 
     file: str = ""  # where it came from, for messages; no key of the file
     demo: bool = False  # literal secrets are allowed; no key of the file
@@ -263,6 +271,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Absolute path of the folder of uploads."""
         folder = self.server.limits.spool_dir
         return self._path(folder) if folder else self.data_dir / "tmp"
+
+    @property
+    def files_dir(self) -> Path:
+        """Absolute path of the folder with the files of callers."""
+        return self._path(self.files.folder) if self.files.folder else self.data_dir / "files"
 
     @property
     def console_url(self) -> str:
@@ -384,8 +397,5 @@ def _options(reader: TomlReader, kind: type[S], table: dict[str, object], key: t
     return options
 
 
-#: Every other key is the provider's.
-OWN_PROVIDER_KEYS = frozenset(ProviderSettings.__struct_fields__) - {"options"}
 _NO_SECTIONS = frozenset({"file", "demo", "warnings", "forwarded", "origins", "patterns", "from_patterns", "tables"})
-OWN_HOOK_KEYS = frozenset(HookSettings.__struct_fields__) - {"options"}
 SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in _NO_SECTIONS)

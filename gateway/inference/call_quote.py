@@ -34,8 +34,8 @@ def quote_call(asked: CallRequest, endpoint: Endpoint[Any], services: Services) 
     model = asked.model = find_model(asked.content.model, services)
     asked.session = services.sessions.of(asked.session, asked.content, asked.key.account, model.name)
     terms = services.ledger.terms.of(asked.key.account).terms
-    if terms is not LIST_PRICES:
-        model, terms = _at_own_price(model, terms, services)
+    if terms is not LIST_PRICES or asked.batch is not None:
+        model, terms = _at_own_price(model, terms, services, in_batch=asked.batch is not None)
     asked.content = endpoint.for_model(asked.content, model)
     return quote_at(asked, model, endpoint, terms, services)
 
@@ -46,9 +46,9 @@ def quote_replaced(asked: CallRequest, quoted: QuotedCall, endpoint: Endpoint[An
     return quote_at(asked, quoted.model, endpoint, quoted.quote.terms, services)
 
 
-def _at_own_price(model: Model, terms: PriceTerms, services: Services) -> tuple[Model, PriceTerms]:
+def _at_own_price(model: Model, terms: PriceTerms, services: Services, *, in_batch: bool) -> tuple[Model, PriceTerms]:
     try:
-        return services.catalog.priced(model, terms), terms
+        return services.catalog.priced(model, terms, in_batch=in_batch), terms
     except errors.PriceUnreadable:
         return model, UNREADABLE
 

@@ -36,6 +36,13 @@ class NamedEndpoint(Protocol):
     def permission(self) -> str: ...
 
 
+class BatchTerms(Protocol):
+    """The batch that a call is a line of: the call has the price of batches, and its hold is part of their budget."""
+
+    def reserve(self, amount: int) -> None:
+        """Make room for a hold of `amount` nano-units, in place of an earlier one; raises the error of a refusal."""
+
+
 class CallRequest(Struct, eq=False):
     """The request of a caller, from its head to its end: the handler creates it, the pipeline fills it.
 
@@ -59,6 +66,7 @@ class CallRequest(Struct, eq=False):
     media: Share | None = None  # of the memory for content that was fetched
     trace: CallTrace | None = None  # of a request that is traced
     hooked: HookedCall | None = None  # of a model with hooks
+    batch: BatchTerms | None = None  # of a line of a batch
 
 
 class QuotedCall(Struct, frozen=True):

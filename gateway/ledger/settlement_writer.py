@@ -107,7 +107,7 @@ class SettlementWriter:
         Without a record the call was abandoned and is free. An impossible cost is replaced by the hold's amount and
         marked as clamped. A failure is logged.
         """
-        entry = _release(hold, record) if free or record is None else _charge(hold, record)
+        entry = _release(hold, record) if free or record is None else charge_entry(hold, record)
         self._booked += 1
         self._batches.put(entry.account, Waiting(entry))
 
@@ -344,7 +344,8 @@ def _forget(future: asyncio.Future[str]) -> None:
         future.exception()
 
 
-def _charge(hold: Hold, record: CallRecord) -> Entry:
+def charge_entry(hold: Hold, record: CallRecord) -> Entry:
+    """The entry that charges the cost of a call; an impossible cost is replaced by the hold."""
     amount = record.cost
     clamped = not 0 <= amount <= MAX_AMOUNT
     if clamped:

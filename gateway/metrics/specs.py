@@ -197,6 +197,20 @@ METRICS = (
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
     MetricSpec("gateway_console_restarts", "counter", "Console processes that ended and were started again"),
     MetricSpec("gateway_importer_restarts", "counter", "Importer processes that ended and were started again"),
+    MetricSpec("gateway_batches_restarts", "counter", "Processes of batches that ended and were started again"),
+    MetricSpec("gateway_batches_open", "gauge", "Batches of this machine that have not ended", total="max"),
+    MetricSpec(
+        "gateway_batches_ended",
+        "counter",
+        "Batches that ended; status is completed, failed, expired or cancelled",
+        ("status",),
+    ),
+    MetricSpec(
+        "gateway_batch_lines",
+        "counter",
+        "Lines of batches; result is completed, failed, or retried for a call that is made again",
+        ("result",),
+    ),
     MetricSpec(
         "gateway_emails", "counter", "E-mails by whether the mail server took them: sent or failed", ("result",)
     ),

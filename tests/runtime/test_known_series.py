@@ -22,6 +22,7 @@ SETTINGS = parse(
             "n": {"provider": "two", "free": True},
         },
         "groups": {"default": {}, "vip": {}},
+        "batches": {"enabled": True},
     }
 )
 LABELS = {spec.name: spec.labels for spec in METRICS if spec.kind == "counter"}
