@@ -23,12 +23,10 @@ from gateway.config.model_patterns import STAR
 from gateway.config.origins import Origins
 from gateway.config.pattern_models import with_public_models
 from gateway.config.pattern_validation import check_patterns
-from gateway.config.provider_settings import forwarded_names
+from gateway.config.provider_settings import OWN_HOOK_KEYS, OWN_PROVIDER_KEYS, forwarded_names
 from gateway.config.public_tables import PublicTables, UnreadableTable
 from gateway.config.settings import (
     DEFAULT_GROUP,
-    OWN_HOOK_KEYS,
-    OWN_PROVIDER_KEYS,
     SECTIONS,
     GroupSettings,
     HookSettings,

@@ -27,8 +27,6 @@ from gateway.config.price_settings import MaxPriceSettings as MaxPriceSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
 from gateway.config.price_settings import TierSettings as TierSettings
-from gateway.config.provider_settings import OWN_HOOK_KEYS as OWN_HOOK_KEYS
-from gateway.config.provider_settings import OWN_PROVIDER_KEYS as OWN_PROVIDER_KEYS
 from gateway.config.provider_settings import HookSettings as HookSettings
 from gateway.config.provider_settings import PluginSettings as PluginSettings
 from gateway.config.provider_settings import ProviderSettings as ProviderSettings
