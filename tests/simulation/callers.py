@@ -20,7 +20,6 @@ from gateway.ledger.api_key import ApiKey
 from tests.money.in_process import MemoryBody, MemoryExchange
 
 if TYPE_CHECKING:
-    from tests.simulation.machines import Worker
     from tests.simulation.world import World
 
 PATH = "/v1/chat/completions"
@@ -110,7 +109,7 @@ class Caller:
                 if call is not None:
                     call.client_gone = True
 
-        await self._ended(worker, run())
+        await worker.process.finish(run())
         outcome.dead = not worker.process.alive
         outcome.text, outcome.whole = _read(exchange, stream, outcome.status)
         self._world.note(
@@ -120,20 +119,6 @@ class Caller:
         )
         self._outcomes.append(outcome)
         return outcome
-
-    async def _ended(self, worker: Worker, work: Any) -> None:
-        """Wait for the end of a request, or of its worker."""
-        task, died = worker.process.start(work), asyncio.get_running_loop().create_future()
-
-        def dies() -> None:
-            if not died.done():
-                died.set_result(None)
-
-        worker.process.on_kill.append(dies)
-        await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)
-        worker.process.on_kill.remove(dies)
-        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-            raise error
 
 
 def _read(exchange: MemoryExchange, stream: bool, status: int) -> tuple[str, bool]:

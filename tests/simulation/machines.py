@@ -41,24 +41,23 @@ def address() -> RedisAddress:
 class Worker:
     """One worker process."""
 
-    def __init__(self, process: Process, gateway: Gateway, journal: Journal) -> None:
+    def __init__(self, process: Process, gateway: Gateway) -> None:
         self.process, self.gateway = process, gateway
-        process.on_kill.append(lambda: close_files(journal))
 
     @classmethod
-    async def start(cls, name: str, settings: Settings, folder: Path, loaded: Plugins) -> Worker:
-        """A worker that serves."""
-        process = Process(name)
+    async def start(cls, process: Process, settings: Settings, folder: Path, loaded: Plugins) -> Worker | None:
+        """A worker that serves; None if its process dies before."""
 
-        async def build() -> tuple[Gateway, Journal]:
+        async def build() -> Gateway:
             store = await Store.open(address(), timeout=TIMEOUT, required=False)
             journal = Journal(folder)
-            gateway = await Gateway.build(
-                settings, store, pepper=PEPPER, plugins=loaded, journal=journal, machine=name[:2]
+            process.on_kill.append(lambda: close_files(journal))
+            return await Gateway.build(
+                settings, store, pepper=PEPPER, plugins=loaded, journal=journal, machine=process.name[:2]
             )
-            return gateway, journal
 
-        return cls(process, *await process.start(build()))
+        gateway = await process.finish(build())
+        return None if gateway is None else cls(process, gateway)
 
 
 class Machine:
@@ -86,24 +85,27 @@ class Machine:
         async def build() -> WorkerRecovery:
             store = await Store.open(address(), timeout=TIMEOUT, required=False)
             recovery = WorkerRecovery(store, self._folder)
+            supervisor.on_kill.append(lambda: close_files(recovery._journal))
             store.on_reconnect = recovery.reconnected
             return recovery
 
-        recovery = self._recovery = await supervisor.start(build())
-        supervisor.on_kill.append(lambda: close_files(recovery._journal))
+        recovery = await supervisor.finish(build())
+        if recovery is None:
+            return
+        self._recovery = recovery
         supervisor.start(recovery.run())
         for _ in range(workers):
-            await self.start_worker()
+            if supervisor.alive:
+                await self.start_worker()
 
     async def start_worker(self) -> None:
         """One more worker."""
         self._started += 1
-        worker = await Worker.start(f"{self.name}-{self._started}", self._settings, self._folder, self._loaded)
-        self.processes.append(worker.process)
-        if self.alive:
+        process = Process(f"{self.name}-{self._started}")
+        self.processes.append(process)
+        worker = await Worker.start(process, self._settings, self._folder, self._loaded)
+        if worker is not None:
             self.workers.append(worker)
-        else:
-            worker.process.kill()
 
     def kill_worker(self, worker: Worker) -> None:
         """SIGKILL; the supervisor notices."""

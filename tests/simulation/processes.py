@@ -30,6 +30,21 @@ class Process:
         """Run a coroutine in this process."""
         return asyncio.get_running_loop().create_task(work, context=self._context.copy())
 
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """The result of a coroutine that runs in this process; None if the process dies before."""
+        task, died = self.start(work), asyncio.get_running_loop().create_future()
+
+        def dies() -> None:
+            if not died.done():
+                died.set_result(None)
+
+        self.on_kill.append(dies)
+        if not self.alive:
+            return None
+        await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)
+        self.on_kill.remove(dies)
+        return task.result() if task.done() else None
+
     def run(self, work: Callable[[], T]) -> T:
         """Call a function in this process."""
         return self._context.copy().run(work)

@@ -57,6 +57,7 @@ OPENING = 20 * NANO // 1000
 #: Seconds after the last fault: by then the journals of living processes are sent, and after a death or a loss of data
 #: also the leases of dead calls have ended, and what was confirmed before is no longer sent again.
 SHORT, LONG = 15.0, 200.0
+ENDS_WITHIN = 2000.0  # seconds of the clock
 ACCOUNT = "acme"
 DOCUMENT = {
     "providers": {"world": {"plugin": "world"}},
@@ -254,7 +255,9 @@ def run(seed: int, folder: Path, plan: Plan = Plan()) -> Report:  # noqa: B008 -
     try:
         with _simulated(seed, world.clock):
             try:
-                broken = world.loop.run_until_complete(world.live())
+                broken = world.loop.run_until_complete(asyncio.wait_for(world.live(), ENDS_WITHIN))
+            except TimeoutError:
+                broken = ["the schedule does not end"]
             except Stuck:
                 broken = ["the world is stuck"]
             except GatewayError as error:
