@@ -44,7 +44,9 @@ _KEY: Final = re.compile(r"[A-Za-z0-9+/]{22}==")
 class SocketUser(Protocol):
     """What gets the messages of a socket."""
 
-    busy: bool  # a message is being answered: the socket is neither idle nor old
+    @property
+    def busy(self) -> bool:
+        """Whether a message is being answered: the socket is neither idle nor old then."""
 
     def on_growth(self, size: int) -> None:
         """An unfinished message has `size` bytes now; a GatewayError closes the socket."""
@@ -237,20 +239,23 @@ class WebSocket(asyncio.BufferedProtocol):
     def _take_events(self) -> None:
         """Take what was received, in turns that are short enough for the other connections."""
         self._is_behind = False
-        if self._is_held:
+        if self._has_enough():
             self._set_reading()
             return
         for number, event in enumerate(self._wire.events(), start=1):
             self._take(event)
             if self._ended:
                 return
-            if self._is_held:
+            if self._has_enough():
                 break
             if number == EVENTS_PER_TURN:
                 self._is_behind = True
                 asyncio.get_running_loop().call_soon(self._go_on)
                 break
         self._set_reading()
+
+    def _has_enough(self) -> bool:
+        return self._is_held
 
     def _go_on(self) -> None:
         if not self._ended:

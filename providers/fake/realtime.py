@@ -276,7 +276,7 @@ class FakeSession(RealtimeSession):
 
     def _bytes_per_ms(self, side: str) -> int:
         kind = (self._session["audio"][side].get("format") or FORMAT).get("type")
-        return BYTES_PER_MS.get(kind, BYTES_PER_MS["audio/pcm"])
+        return BYTES_PER_MS.get(str(kind), BYTES_PER_MS["audio/pcm"])
 
     def _say(self, kind: str, **fields: Any) -> None:
         self._events.append(self._made(kind, **fields))

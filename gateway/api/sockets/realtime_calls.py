@@ -15,14 +15,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 from msgspec import Struct, structs
 
 from gateway.api.endpoints.realtime import RealtimeEndpoint
 from gateway.encoders.realtime import Conversation, RealtimeMeter
-from gateway.errors import GatewayError, RequestRateLimited, StoreUnavailable, TokenRateLimited
+from gateway.errors import Conflict, GatewayError, RequestRateLimited, StoreUnavailable, TokenRateLimited
 from gateway.http_client.deadline_timer import NEVER
 from gateway.http_client.forwarded_headers import ForwardedHeaders
 from gateway.http_client.send_state import track
@@ -113,6 +112,11 @@ class RealtimeCalls:
         assert self.call is not None
         meter: RealtimeMeter = self.call.encoder
         return meter
+
+    @property
+    def request_id(self) -> str:
+        """The id of the last call."""
+        return "" if self.asked is None else self.asked.request_id
 
     @property
     def running(self) -> int:
@@ -275,5 +279,10 @@ class RealtimeCalls:
             call.asked_at = time.monotonic()
 
     async def _extend(self, call: Call, more: int) -> None:
-        with suppress(StoreUnavailable):  # as a stream, the session goes on while the store is away
+        try:
             await self._services.ledger.extend(call.hold, more)
+        except StoreUnavailable:
+            return  # as a stream, the session goes on while the store is away
+        except Conflict:
+            if call.running:
+                raise  # otherwise the call has ended meanwhile, and the hold of the next one covers the input

@@ -1,17 +1,15 @@
 """One WebSocket of `GET /v1/realtime`: events in both directions, between a client and the session of a provider.
 
 A task reads the upstream, event by event, and sends each to the client before it reads the next one. The events of the
-client wait in a queue; while it is full, the client is not read. What the events cost is in `realtime_calls`. Sharp
-edge: the task of the upstream is the task of every call of the session, so a call that is cut ends the socket.
+client are in `realtime_input`, and what all of them cost is in `realtime_calls`. Sharp edge: the task of the upstream
+is the task of every call of the session, so a call that is cut ends the socket.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
 
 from tornado.iostream import StreamClosedError
 
@@ -20,16 +18,15 @@ from gateway.api.handler import KeyedHandler
 from gateway.api.json_body import SMALL_BODY
 from gateway.api.request_log import log_request
 from gateway.api.sockets.realtime_calls import Origin, RealtimeCalls
+from gateway.api.sockets.realtime_input import ClientInput
 from gateway.encoders.realtime import Conversation, units_of
 from gateway.errors import (
-    BadRequest,
     Draining,
     GatewayError,
     InternalError,
     QuotaExhausted,
     TooManyRequests,
     UpstreamError,
-    UpstreamTimeout,
 )
 from gateway.errors.facts import NO_FACTS, RefusalFacts
 from gateway.http_server.client_address import MAX_READ
@@ -42,22 +39,10 @@ from gateway.log import gateway_log
 from gateway.plugins.isolation import TURN, yield_to_loop
 from gateway.plugins.realtime_session import RealtimeSession
 from gateway.routing.router import Candidate
-from gateway.schemas.large_json import LARGE
 from gateway.schemas.realtime import server_events
-from gateway.schemas.realtime.client_events import CREATE, ClientEvent, event_id_of, read_client_event
 from gateway.uploads.budget import Share
 
-QUEUED: Final = 256 * 1024  # bytes of events of a client that wait
-MAX_ASKED: Final = 4  # responses of a session that a client may ask for at a time
-SEND_WITHIN: Final = 30.0  # seconds in which the upstream takes an event
 NORMAL, GOING_AWAY, POLICY, FAILED, TRY_AGAIN = 1000, 1001, 1008, 1011, 1013
-
-
-class Waiting(NamedTuple):
-    """An event of the client, and its share of the memory for bodies if it is large."""
-
-    text: bytes
-    share: Share | None
 
 
 def close_code(error: GatewayError) -> int:
@@ -90,7 +75,6 @@ class RealtimeSocket:
         names: tuple[str, ...],
         on_closed: Callable[[int], None],
     ) -> None:
-        self.busy = self.client_gone = False
         # Of the access line, as a handler has it.
         self.services, self.exchange, self.headers = handler.services, handler.exchange, handler.headers
         self.metadata, self.path, self.key = handler.metadata, handler.path, origin.key
@@ -108,14 +92,13 @@ class RealtimeSocket:
         self._code = ABNORMAL
         self._left = asyncio.Event()  # the socket is closed
         self._ended = False
-        self._queue: deque[Waiting] = deque()
-        self._queued = 0  # bytes
+        self._input = ClientInput(
+            handler.services, origin.key, candidate, session, self._calls, names=names, answer=self._send, cut=self._cut
+        )
         self._growth: Share | None = None  # for a message that is not complete
-        self._awaited = 0  # responses that the client has asked for and that have not begun
         self._taken = 0  # events of the upstream
-        self._failure: GatewayError | None = None  # of the writer, between two calls
+        self._failure: GatewayError | None = None  # of the input, between two calls
         self._reader: asyncio.Task[None] | None = None  # of the upstream
-        self._writer: asyncio.Task[None] | None = None  # to the upstream, while events wait
 
     def begin(self, socket: WebSocket, asked: CallRequest, call: Call) -> None:
         """The socket is open, and its first call is held."""
@@ -133,7 +116,7 @@ class RealtimeSocket:
     @property
     def request_id(self) -> str:
         """The id of the last call."""
-        return self.reply.headers.get("x-request-id", "") if self.asked is None else self.asked.request_id
+        return self._calls.request_id
 
     @property
     def reply(self) -> ResponseWriter:
@@ -147,6 +130,11 @@ class RealtimeSocket:
     def call_ended(self) -> None:
         """A call was settled without its task."""
         self._end(None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a response runs, or is awaited."""
+        return self._calls.running > 0 or self._input.awaited > 0
 
     # The socket's side ----------------------------------------------------------------------------------------------
 
@@ -165,12 +153,7 @@ class RealtimeSocket:
         if socket is None or not socket.is_open:
             return
         share, self._growth = self._growth, None
-        self._queue.append(Waiting(text, share))
-        self._queued += len(text)
-        if self._queued > QUEUED:
-            socket.hold(True)
-        if self._writer is None:
-            self._writer = asyncio.get_running_loop().create_task(self._write())
+        self._input.put(text, share, socket)
 
     def on_close(self) -> None:
         """The client has left, or the socket has reached one of its limits."""
@@ -178,74 +161,14 @@ class RealtimeSocket:
         if socket is None:
             return  # the end of the session has closed it
         self._code = socket.close_code
-        self.client_gone = True
         self._left.set()
-        if self._writer is not None:
-            self._writer.cancel()
+        self._input.close()
         call = self._calls.call
         if call is not None and call.running:
             call.client_gone = self._calls.running > 0
             call.detached = True
             call.stop()
         # Without a call the next one is being held; that must not be cancelled, or its hold might be lost.
-
-    # From the client to the upstream --------------------------------------------------------------------------------
-
-    async def _write(self) -> None:
-        """Pass on the events that wait."""
-        try:
-            while self._queue:
-                await self._calls.opened.wait()
-                event = self._queue.popleft()
-                try:
-                    await self._pass_on(event.text)
-                finally:
-                    self._queued -= len(event.text)
-                    if event.share is not None:
-                        event.share.close()
-                if self._queued <= QUEUED and self._socket is not None:
-                    self._socket.hold(False)
-        except StreamClosedError:
-            pass  # the client has left
-        except GatewayError as error:
-            self._cut(error)
-        except Exception as error:
-            # The socket's edge for the other direction: after a bug the session ends, and is settled.
-            gateway_log.error("%s failed in a realtime session", self.request_id, exc_info=error)
-            self._cut(InternalError())
-        finally:
-            self._writer = None
-
-    async def _pass_on(self, text: bytes) -> None:
-        try:
-            if len(text) > LARGE:
-                async with self.services.paced_steps.turn(self.key.account, self):
-                    event = self._read(text)
-            else:
-                event = self._read(text)
-        except BadRequest as error:
-            await self._send(error_event(error, event_id_of(text)))
-            return
-        await self._calls.cover(event)
-        if event.type == CREATE:
-            self._awaited += 1
-            self.busy = True
-        try:
-            async with asyncio.timeout(SEND_WITHIN):
-                await self._session.send(event.body)
-        except TimeoutError:
-            raise UpstreamTimeout(detail=f"the upstream read nothing for {SEND_WITHIN:g} s") from None
-        except GatewayError:
-            raise
-        except BaseException as error:
-            # A third-party provider may raise anything.
-            raise self.services.dispatcher.contain(self._candidate, error) from error
-
-    def _read(self, text: bytes) -> ClientEvent:
-        event = read_client_event(text, names=self._names, upstream=self._candidate.target.model)
-        if event.type == CREATE and self._awaited + self._calls.running >= MAX_ASKED:
-            raise BadRequest("Too many responses are in progress", code="too_many_responses")
-        return event
 
     # From the upstream to the client --------------------------------------------------------------------------------
 
@@ -262,7 +185,7 @@ class RealtimeSocket:
                 await self._take(await self._receive(), task)
         except asyncio.CancelledError:
             current = self._calls.call
-            if not (self.client_gone or self._ended or (current is not None and current.stopped)):
+            if not (self._left.is_set() or self._ended or (current is not None and current.stopped)):
                 raise
         except StreamClosedError:
             pass  # the client has left
@@ -302,15 +225,14 @@ class RealtimeSocket:
         elif kind in server_events.TEXT:
             await calls.delivered(_id(found), units=units_of(found.delta))
         elif kind == server_events.CREATED:
-            self._awaited, self.busy = max(0, self._awaited - 1), True
+            self._input.begun()
             await calls.response_begins(server_events.response_of(event).id)
         elif kind == server_events.DONE:
             ended = calls.response_ends(server_events.response_of(event))
         elif kind == server_events.TRANSCRIBED:
             calls.transcribed(server_events.transcribed_of(event))
         elif kind == server_events.ERROR:
-            self._awaited = max(0, self._awaited - 1)
-            self.busy = bool(calls.running or self._awaited)
+            self._input.begun()  # the answer to a response that was asked for, perhaps
             event = server_events.cleaned_error(event, self._candidate.provider.secret_texts)
         elif kind in server_events.SESSION:
             self._conversation.formats = server_events.formats_of(event) or self._conversation.formats
@@ -324,7 +246,6 @@ class RealtimeSocket:
 
     async def _next(self, task: asyncio.Task[None]) -> None:
         """Hold the next call."""
-        self.busy = self._awaited > 0
         if self._socket is not None and not self.busy:
             self._socket.answered()  # closes it if the gateway stops
         if self._socket is None:
@@ -368,7 +289,7 @@ class RealtimeSocket:
     # The end --------------------------------------------------------------------------------------------------------
 
     def _cut(self, error: GatewayError) -> None:
-        """End the session from the writer."""
+        """End the session for an error of its input."""
         if isinstance(error, UpstreamError):
             self.services.dispatcher.failed(self._candidate, error)
         call = self._calls.call
@@ -406,12 +327,7 @@ class RealtimeSocket:
 
     def _release(self) -> None:
         """Close the upstream, and give back what the session had."""
-        if self._writer is not None:
-            self._writer.cancel()
-        for event in self._queue:
-            if event.share is not None:
-                event.share.close()
-        self._queue.clear()
+        self._input.close()
         if self._growth is not None:
             self._growth.close()
         self._left.set()

@@ -17,8 +17,11 @@ from websockets.asyncio.server import Server, ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
+from gateway.billing.call_record import CallRecord
 from gateway.config.loader import parse
 from gateway.config.settings import Settings
+from gateway.ledger import Hold
+from gateway.runtime.gateway import Gateway
 from tests.api.conftest import Client
 
 PATH = "/v1/realtime?model=rt"
@@ -175,3 +178,34 @@ async def talking(client: Client, path: str = PATH, **options: Any) -> AsyncIter
         talk = Talk(wire)
         await talk.until("session.created")
         yield talk
+
+
+@pytest.fixture
+def records(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> list[CallRecord]:
+    """The record of each call, as it is booked."""
+    booked: list[CallRecord] = []
+    book = gateway.ledger.book
+
+    def noted(hold: Hold, record: CallRecord | None, *, free: bool = False) -> None:
+        assert record is not None
+        booked.append(record)
+        book(hold, record, free=free)
+
+    monkeypatch.setattr(gateway.ledger, "book", noted)
+    return booked
+
+
+def counts(text: int, audio: int, out_text: int, out_audio: int) -> dict[str, Any]:
+    """A usage as vendors send it."""
+    return {
+        "total_tokens": text + audio + out_text + out_audio,
+        "input_tokens": text + audio,
+        "output_tokens": out_text + out_audio,
+        "input_token_details": {"text_tokens": text, "audio_tokens": audio, "cached_tokens": 0},
+        "output_token_details": {"text_tokens": out_text, "audio_tokens": out_audio},
+    }
+
+
+def cost(text: int, audio: int, out_text: int, out_audio: int) -> int:
+    """What such a usage costs at `PRICE`, in nano units."""
+    return 1000 * (4 * text + 32 * audio + 16 * out_text + 64 * out_audio)
