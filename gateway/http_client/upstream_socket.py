@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Final
 
 import aiohttp
@@ -35,6 +36,9 @@ CLOSE_WITHIN: Final = 1.0  # seconds in which an upstream answers a close frame
 MAX_REFUSAL: Final = 64 * 1024  # bytes of the body of a refused handshake that are read
 REFUSAL_WITHIN: Final = 2.0  # seconds in which that body arrives
 SWITCHING: Final = 101
+
+#: The deadline of the handshake that the task makes, and the seconds for its answer.
+_deadline: ContextVar[tuple[asyncio.Timeout, float]] = ContextVar("handshake_deadline")
 
 
 class UpstreamSocket:
@@ -90,6 +94,7 @@ class SocketClient:
             max_field_size=MAX_HEAD_BYTES,
             headers=DEFAULT_HEADERS,
             middlewares=(_refuse_other_answers,),
+            trace_configs=[_connections()],
         )
 
     async def open(
@@ -98,9 +103,10 @@ class SocketClient:
         """An open socket; SocketRefused, or an Upstream error."""
         credentials = {"Proxy-Authorization": proxy.authorization} if proxy is not None and proxy.authorization else {}
         tunnel = address.scheme == "https"
-        within = min(timeouts.connect + timeouts.first_byte, timeouts.total)
+        within = min(timeouts.connect, timeouts.first_byte, timeouts.total)
         try:
-            async with asyncio.timeout(within):
+            async with asyncio.timeout(within) as deadline:
+                _deadline.set((deadline, timeouts.first_byte))
                 wire = await self._session.ws_connect(
                     URL(f"{address.scheme}://{address.authority}{address.target}", encoded=True),
                     headers=headers if tunnel else {**headers, **credentials},
@@ -111,7 +117,7 @@ class SocketClient:
                     max_msg_size=max_message,
                 )
         except TimeoutError:
-            raise UpstreamTimeout(detail=f"no socket within {within:g} s").began_at("connection") from None
+            raise UpstreamTimeout(detail=f"no WebSocket within {timeouts.first_byte:g} s") from None
         except aiohttp.WSServerHandshakeError as error:
             raise UpstreamInvalidResponse(detail=f"no WebSocket: {error.message}") from None
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
@@ -125,6 +131,18 @@ class SocketClient:
         if self._closing:
             await asyncio.wait(self._closing, timeout=CLOSE_WITHIN)
         await self._session.close()
+
+
+def _connections() -> aiohttp.TraceConfig:
+    """Tells when a connection is made: the time for the answer begins there."""
+
+    async def connected(session: object, context: object, found: object) -> None:
+        deadline, first_byte = _deadline.get()
+        deadline.reschedule(asyncio.get_running_loop().time() + first_byte)
+
+    config = aiohttp.TraceConfig()
+    config.on_connection_create_end.append(connected)
+    return config
 
 
 async def _refuse_other_answers(

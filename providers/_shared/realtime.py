@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gateway import RealtimeSession, SocketRefused, Target, Upstream
+from gateway.errors import UpstreamInvalidResponse
 from gateway.plugins.upstream_errors import error_of_answer
 
 if TYPE_CHECKING:  # it loads aiohttp
@@ -39,5 +40,7 @@ async def open_session(
     try:
         socket = await upstream.open_socket(url, headers=headers, timeouts=target.timeouts, max_message=MAX_EVENT)
     except SocketRefused as refused:
+        if refused.status < 400:
+            raise UpstreamInvalidResponse(detail=f"status {refused.status} in place of a WebSocket") from None
         raise error_of_answer(refused.status, refused.headers, refused.body, hidden) from None
     return SocketSession(socket)

@@ -109,8 +109,11 @@ class FakeSession(RealtimeSession):
         handle = _HANDLERS.get(event.get("type", ""))
         if handle is None:
             self._error(event, "Unknown event type")
-        else:
+            return
+        try:
             handle(self, event)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            self._error(event, "Invalid event")
 
     def _update(self, event: dict[str, Any]) -> None:
         asked = event.get("session") or {}
