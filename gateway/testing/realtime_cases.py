@@ -67,7 +67,8 @@ async def realtime_sessions_at_once_do_not_mix(subject: Subject) -> None:
             await _ask(session, "heron " * number)
             return (await _response(session))[2]
 
-    said = await asyncio.gather(*map(once, range(1, 6)))
+    numbers = range(1, 6)  # a number in the case
+    said = await asyncio.gather(*(once(number) for number in numbers))
     assert all(said), "a session got no answer beside others"
 
 
@@ -75,7 +76,7 @@ async def realtime_receiver_that_is_cancelled_loses_nothing(subject: Subject) ->
     """`receive` may be cancelled while it waits; the next one gets the next event."""
     async with _opened(subject) as session:
         await _next(session)
-        waiting = asyncio.ensure_future(session.receive())
+        waiting: asyncio.Future[object] = asyncio.ensure_future(session.receive())
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait([waiting])
@@ -91,12 +92,11 @@ async def realtime_session_that_is_closed_has_ended(subject: Subject) -> None:
         session.close()
         session.close()
         await asyncio.sleep(0.05)
-        for what, call in (
-            ("receive", session.receive()),
-            ("send", session.send(_encode({"type": "response.cancel"}))),
-        ):
-            error = await whole_call_cases.error_of(asyncio.wait_for(call, SAYS_WITHIN), f"{what} after close")
-            assert isinstance(error, UpstreamError), f"{what} after close gave {type(error).__name__}"
+        error = await whole_call_cases.error_of(_next(session), "receive after close")
+        assert isinstance(error, UpstreamError), f"receive after close gave {type(error).__name__}"
+        sending = asyncio.wait_for(session.send(_encode({"type": "response.cancel"})), SAYS_WITHIN)
+        error = await whole_call_cases.error_of(sending, "send after close")
+        assert isinstance(error, UpstreamError), f"send after close gave {type(error).__name__}"
 
 
 async def realtime_request_is_left_as_it_was(subject: Subject) -> None:
