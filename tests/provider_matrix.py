@@ -14,9 +14,9 @@ from gateway.routing.request_adaptation import HONOURED, NAMED_HINTS
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageEditRequest, ImageRequest
+from gateway.schemas.realtime.request import RealtimeRequest
 from gateway.schemas.request_fields import FIELD_CLASSES
 from gateway.schemas.scoring.moderation import ModerationRequest
-from gateway.schemas.realtime.request import RealtimeRequest
 from gateway.schemas.scoring.rerank import RerankRequest
 from gateway.schemas.speech import SpeechRequest
 from gateway.schemas.transcription import TranscriptionRequest

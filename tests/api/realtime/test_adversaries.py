@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from gateway import RealtimeSession
+from gateway import Realtime, RealtimeSession
 from gateway.accounts.accounts import Accounts
 from gateway.http_server.server import HTTPServer
 from gateway.runtime.gateway import Gateway
@@ -170,6 +170,7 @@ async def test_upstream_may_not_run_responses_without_end_and_number(
     assert (await settled(accounts)).balance == TEN
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-7")
 async def test_response_that_goes_on_after_its_end_closes_with_1011(
     client: Client, vendor: RealtimeUpstream, accounts: Accounts
 ) -> None:
@@ -253,7 +254,7 @@ async def test_plugin_with_a_bug_ends_its_own_session_only(
     client: Client, gateway: Gateway, accounts: Accounts, http_server: HTTPServer, fault: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    provider = gateway.router.resolve(gateway.catalog.models["fake"], _realtime())[0].provider
+    provider = gateway.router.resolve(gateway.catalog.models["fake"], Realtime)[0].provider
 
     async def poisoned(request: Any, target: Any) -> RealtimeSession:
         return Poison(fault)
@@ -274,12 +275,6 @@ async def test_plugin_with_a_bug_ends_its_own_session_only(
         assert await until(lambda: not http_server.connections)
     gateway.router.health.keep([])
     assert not gateway.active_calls.calls
-
-
-def _realtime() -> type:
-    from gateway import Realtime
-
-    return Realtime
 
 
 async def test_random_events_end_in_nothing_but_answers(

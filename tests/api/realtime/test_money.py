@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
@@ -54,6 +55,7 @@ async def test_socket_that_is_cut_after_each_event_is_charged_once(
     await audited(ledger)
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-6")
 @pytest.mark.parametrize("cut", ["close", "abort"])
 async def test_upstream_that_is_cut_in_a_response_is_charged_for_what_it_delivered(
     client: Client, vendor: RealtimeUpstream, accounts: Accounts, records: list[CallRecord], cut: str
@@ -74,6 +76,7 @@ async def test_upstream_that_is_cut_in_a_response_is_charged_for_what_it_deliver
     assert record.usage.estimated and record.status >= 500
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-6")
 async def test_response_that_fails_before_any_content_costs_nothing(
     client: Client, vendor: RealtimeUpstream, accounts: Accounts
 ) -> None:
@@ -88,6 +91,7 @@ async def test_response_that_fails_before_any_content_costs_nothing(
     assert (await settled(accounts)).balance == TEN
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-7")
 @pytest.mark.parametrize(
     ("usage", "least", "most"),
     [
@@ -117,6 +121,7 @@ async def test_counts_of_a_lying_upstream_are_believed_within_bounds(
     assert found.tokens_out >= 100
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-6")
 async def test_lost_usage_is_estimated(
     client: Client, vendor: RealtimeUpstream, accounts: Accounts, records: list[CallRecord]
 ) -> None:
@@ -129,6 +134,7 @@ async def test_lost_usage_is_estimated(
     assert records[0].cost == cost(0, 0, 100, 0) and records[0].usage.estimated
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-3")
 async def test_money_that_runs_out_in_a_response_ends_it_and_nothing_below_zero_is_charged(
     client: Client, accounts: Accounts, ledger: Ledger, records: list[CallRecord]
 ) -> None:
@@ -146,6 +152,7 @@ async def test_money_that_runs_out_in_a_response_ends_it_and_nothing_below_zero_
     await audited(ledger)
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-4")
 async def test_money_that_does_not_cover_the_next_response_closes_with_1008(
     client: Client, vendor: RealtimeUpstream, accounts: Accounts, ledger: Ledger
 ) -> None:
@@ -163,6 +170,31 @@ async def test_money_that_does_not_cover_the_next_response_closes_with_1008(
     await audited(ledger)
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-1")
+async def test_handshake_holds_the_first_response(client: Client, gateway: Gateway) -> None:
+    async with talking(client):
+        [call] = gateway.active_calls.calls.values()
+        assert call.hold.amount == cost(0, 0, 0, call.model.default_reserve_output)
+
+
+@pytest.mark.holds("prices.md#realtime-sessions-9")
+@pytest.mark.parametrize(("policy", "charged"), [("void", 0), ("drain", 100), ("auto", 100)])
+async def test_response_whose_client_leaves_is_not_read_on(
+    client: Client, vendor: RealtimeUpstream, gateway: Gateway, accounts: Accounts, policy: str, charged: int
+) -> None:
+    gateway.catalog.models["rt"] = structs.replace(gateway.catalog.models["rt"], disconnect=policy)  # type: ignore[index]
+    gateway.router._groups.clear()
+    gateway.router._only.clear()
+    async with talking(client) as talk:
+        await vendor.begin()
+        await vendor.text("x" * 400)
+        await talk.until("response.output_text.delta")
+        talk.wire.transport.abort()
+        await until(lambda: vendor.sockets[-1].close_code is not None)
+    assert TEN - (await settled(accounts)).balance == cost(0, 0, charged, 0)
+
+
+@pytest.mark.holds("prices.md#realtime-sessions-2")
 async def test_input_is_held_before_it_is_passed_on(
     client: Client, vendor: RealtimeUpstream, accounts: Accounts, ledger: Ledger
 ) -> None:
@@ -187,6 +219,7 @@ async def test_long_conversation_raises_the_hold(client: Client, vendor: Realtim
         assert call.hold.amount >= before + 12_500 * 4000
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-2")
 async def test_audio_raises_the_hold(client: Client, vendor: RealtimeUpstream, gateway: Gateway) -> None:
     async with talking(client) as talk:
         [call] = gateway.active_calls.calls.values()
@@ -197,7 +230,7 @@ async def test_audio_raises_the_hold(client: Client, vendor: RealtimeUpstream, g
         assert call.hold.amount >= before + 600 * 32_000
 
 
-@pytest.mark.holds("operations/processes.md#what-happens-when-a-process-ends-1")
+@pytest.mark.holds("prices.md#realtime-sessions-8")
 async def test_response_of_a_killed_worker_is_in_its_checkpoint(
     client: Client, vendor: RealtimeUpstream, ledger: Ledger, tmp_path: Path, gateway: Gateway
 ) -> None:
@@ -215,6 +248,7 @@ async def test_response_of_a_killed_worker_is_in_its_checkpoint(
     assert cost(1000, 0, 100, 0) <= -entry.amount <= cost(prompt, 0, 100, 0)
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-8")
 async def test_audio_of_a_killed_worker_is_charged_at_its_price(
     client: Client, vendor: RealtimeUpstream, ledger: Ledger, tmp_path: Path, gateway: Gateway
 ) -> None:
@@ -229,7 +263,6 @@ async def test_audio_of_a_killed_worker_is_charged_at_its_price(
     assert cost(0, 0, 0, 205) <= -entry.amount <= cost(0, 0, 0, 215)
 
 
-@pytest.mark.holds("keys.md#revoke-1")
 async def test_revoked_key_ends_a_session_within_five_seconds(
     client: Client, keys: Keys, gateway: Gateway, accounts: Accounts, vendor: RealtimeUpstream
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from websockets.asyncio.client import connect
 
 from gateway.accounts.accounts import Accounts
 from gateway.billing.call_record import CallRecord
@@ -44,6 +45,7 @@ async def test_response_is_relayed_and_charged_by_its_usage(
     assert not any(record.usage.estimated for record in records)
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-4")
 async def test_response_that_nobody_asked_for_is_charged(
     client: Client, accounts: Accounts, records: list[CallRecord]
 ) -> None:
@@ -82,8 +84,6 @@ async def test_first_event_has_the_public_name(client: Client) -> None:
     async with talking(client) as talk:
         await talk.send("session.update", session={})
     url = client.base_url.replace("http", "ws", 1) + PATH
-    from websockets.asyncio.client import connect
-
     async with connect(url, additional_headers=client.headers) as wire:
         assert json.loads(await wire.recv())["session"]["model"] == "rt"
 
@@ -187,6 +187,7 @@ async def test_four_responses_may_be_asked_for_at_a_time(client: Client, vendor:
         assert len(vendor.received) == 4
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-5")
 async def test_responses_at_a_time_are_charged_together(
     client: Client, vendor: RealtimeUpstream, accounts: Accounts, records: list[CallRecord]
 ) -> None:
@@ -202,6 +203,7 @@ async def test_responses_at_a_time_are_charged_together(
     assert [record.cost for record in records] == [cost(20, 0, 4, 0), 0]
 
 
+@pytest.mark.holds("prices.md#realtime-sessions-7")
 async def test_end_that_is_repeated_is_charged_once(
     client: Client, vendor: RealtimeUpstream, accounts: Accounts, records: list[CallRecord]
 ) -> None:
@@ -214,6 +216,7 @@ async def test_end_that_is_repeated_is_charged_once(
     assert sum(record.cost for record in records) == cost(10, 0, 2, 0)
 
 
+@pytest.mark.holds("prices.md#what-is-charged-22")
 async def test_transcript_of_the_callers_speech_is_charged(
     client: Client, vendor: RealtimeUpstream, accounts: Accounts, records: list[CallRecord]
 ) -> None:
@@ -232,6 +235,7 @@ async def test_transcript_of_the_callers_speech_is_charged(
     assert [record.cost for record in records] == [cost(0, 30, 4, 0)]
 
 
+@pytest.mark.holds("prices.md#what-is-charged-22")
 async def test_cached_audio_has_its_price(
     client: Client, vendor: RealtimeUpstream, accounts: Accounts, records: list[CallRecord]
 ) -> None:
