@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 
 import aiohttp
 import uvloop
@@ -37,15 +38,17 @@ async def relay(request: web.Request) -> web.WebSocketResponse:
     return outer
 
 
-async def connect(app: web.Application) -> None:
-    """Make the client."""
-    app[CLIENT] = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+async def connect(app: web.Application) -> AsyncIterator[None]:
+    """Make the client, and close it at the end."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        app[CLIENT] = session
+        yield
 
 
 if __name__ == "__main__":
     application = web.Application()
     application[UPSTREAM] = sys.argv[2]
-    application.on_startup.append(connect)
+    application.cleanup_ctx.append(connect)
     application.router.add_get("/v1/realtime", relay)
     web.run_app(
         application,
