@@ -46,7 +46,7 @@ NORMAL, GOING_AWAY, POLICY, FAILED, TRY_AGAIN = 1000, 1001, 1008, 1011, 1013
 
 
 def close_code(error: GatewayError) -> int:
-    """The code with which an error closes a socket (docs/api.md, "Realtime")."""
+    """The code with which an error closes a socket (docs/api.md, "GET /v1/realtime")."""
     if isinstance(error, UpstreamError):
         return FAILED
     if isinstance(error, Draining):

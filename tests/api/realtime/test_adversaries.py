@@ -241,7 +241,7 @@ class Poison(RealtimeSession):
         except asyncio.CancelledError:
             if self.fault != "stubborn":
                 raise
-        await asyncio.sleep(3600)
+        await asyncio.get_running_loop().create_future()
         raise AssertionError
 
     def close(self) -> None:
