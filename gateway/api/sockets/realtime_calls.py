@@ -176,6 +176,8 @@ class RealtimeCalls:
     def release(self) -> None:
         """The session has ended: drop what refers to it."""
         del self._caller, self._sink
+        if self.asked is not None:
+            self.asked.task = self.asked.caller = None
 
     def _request(self, task: asyncio.Task[None]) -> CallRequest:
         origin, services = self._origin, self._services

@@ -39,6 +39,14 @@ class Waiting(NamedTuple):
     share: Share | None
 
 
+async def _to_nobody(event: bytes) -> None:
+    raise StreamClosedError
+
+
+def _ignore(error: GatewayError) -> None:
+    """The session has ended already."""
+
+
 class ClientInput:
     """`answer` sends an event to the client; `cut` ends the session with an error."""
 
@@ -86,6 +94,7 @@ class ClientInput:
     def close(self) -> None:
         """The client has left, or the session has ended: nothing more is sent."""
         self.client_gone, self._socket = True, None
+        self._answer, self._cut = _to_nobody, _ignore  # they refer to the session, which refers to this object
         if self._task is not None:
             self._task.cancel()
         for event in self._queue:

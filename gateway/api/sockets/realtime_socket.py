@@ -182,7 +182,10 @@ class RealtimeSocket:
             if self._socket is None:
                 return
             while True:
-                await self._take(await self._receive(), task)
+                event = await self._receive()
+                if self._ended:
+                    return  # a call was ended without this task, which its provider has kept
+                await self._take(event, task)
         except asyncio.CancelledError:
             current = self._calls.call
             if not (self._left.is_set() or self._ended or (current is not None and current.stopped)):

@@ -20,6 +20,7 @@ from gateway.errors import (
     UnsupportedParameter,
     UnsupportedValue,
 )
+from gateway.schemas.forbidden import strip_forbidden
 
 APPEND: Final = "input_audio_buffer.append"
 CREATE: Final = "response.create"
@@ -149,7 +150,7 @@ def _of_response(text: bytes) -> ClientEvent:
     response = _response_event.decode(text).response
     if response is None:
         return ClientEvent(CREATE, text)
-    _check_options(response, "response")
+    _check_options(response, "response", _table.decode(_table.decode(text)["response"]))
     return _counted(CREATE, text, response.input or ())
 
 
@@ -157,10 +158,9 @@ def _of_session(text: bytes, names: tuple[str, ...], upstream: str) -> ClientEve
     session = _session_event.decode(text).session
     if session is None:
         return ClientEvent(UPDATE, text)
-    _check_options(session, "session")
-    size = len(text)
-    event = _table.decode(text)
+    size, event = len(text), _table.decode(text)
     fields = _table.decode(event["session"])
+    _check_options(session, "session", fields)
     model = fields.get("model")
     if model is not None and bytes(model) != b"null":
         try:
@@ -175,8 +175,12 @@ def _of_session(text: bytes, names: tuple[str, ...], upstream: str) -> ClientEve
     return ClientEvent(UPDATE, text, text=size)
 
 
-def _check_options(options: _Options, param: str) -> None:
-    """Refuse what the upstream would run or read for the client beyond the conversation."""
+def _check_options(options: _Options, param: str, fields: dict[str, Raw]) -> None:
+    """Refuse what the upstream would run or read for the client beyond the conversation; `fields` are all options."""
+    forbidden = strip_forbidden(dict(fields), fields)
+    if forbidden:
+        name = f"{param}.{forbidden[0]}"
+        raise UnsupportedParameter(f"'{name}' is not taken here.", param=name)
     if options.prompt is not None:
         # It names what is stored in the account of the operator.
         raise UnsupportedParameter(
