@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from websockets.exceptions import ConnectionClosed
 
 from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
@@ -316,6 +317,19 @@ async def test_drain_closes_silent_sessions_at_once_and_others_after_their_respo
         await draining
     await settled(accounts)
     assert max(record.cost for record in records) > 0
+
+
+async def test_drain_closes_a_session_whose_client_goes_on_sending(client: Client, http_server: HTTPServer) -> None:
+    """It is never silent for as long as an idle connection is."""
+    audio = base64.b64encode(bytes(480)).decode()
+    async with talking(client, "/v1/realtime?model=fake") as talk:
+        draining = asyncio.create_task(http_server.drain(20.0))
+        with pytest.raises(ConnectionClosed):
+            while True:
+                await talk.send("input_audio_buffer.append", audio=audio)
+                await asyncio.sleep(0)
+        assert talk.wire.close_code == 1001
+        await draining
 
 
 async def test_session_that_is_cut_at_the_end_of_a_drain_says_so(
