@@ -119,7 +119,13 @@ async def test_subprotocol_is_no_key_elsewhere(client: Client, bearer: dict[str,
 
 
 @pytest.mark.parametrize(
-    "path", ["/realtime?model=rt", "/openai/v1/realtime?model=rt", "/openai/realtime?deployment=rt"]
+    "path",
+    [
+        "/realtime?model=rt",
+        "/openai/v1/realtime?model=rt",
+        "/openai/realtime?deployment=rt",
+        "/openai/deployments/rt/realtime",
+    ],
 )
 async def test_paths_of_other_clients_lead_there(client: Client, path: str) -> None:
     async with talking(client, path):
