@@ -201,8 +201,8 @@ class Moderation(abc.ABC):
 class Realtime(abc.ABC):
     """The provider holds conversations of speech and text, in the events of OpenAI's Realtime API."""
 
-    #: Fields of a request; it has none but the model.
-    realtime_fields: ClassVar[frozenset[str] | None] = None
+    #: Optional fields of `RealtimeRequest` that this provider supports; it has none yet.
+    realtime_fields: ClassVar[frozenset[str] | None] = frozenset()
 
     @abc.abstractmethod
     async def open_realtime(self, request: RealtimeRequest, target: Target) -> RealtimeSession:
