@@ -54,6 +54,7 @@ TEST = [
     "pytest-xdist>=3.8,<4",
     "pytest-cov>=7,<8",
     "hypothesis>=6.100",
+    "lupa>=2.4,<3",
     "h11>=0.14,<1",  # a second reader of HTTP, to compare with
     "jsonschema>=4.18,<5",  # checks files with the schema of a configuration, as editors do
     "trustme>=1.1",

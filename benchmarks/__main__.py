@@ -17,6 +17,7 @@ import click
 import msgspec
 from rich.console import Console
 
+from benchmarks.batches_load import batches
 from benchmarks.console.command import console
 from benchmarks.contenders import Contender, all_contenders
 from benchmarks.cores import available_cores, pinned, share_out
@@ -172,6 +173,7 @@ COMMANDS = {
     "hostile": hostile,
     "console": console,
     "importer": importer,
+    "batches": batches,
     "store-memory": store_memory,
     "reload": reload,
     "fairness": fairness,

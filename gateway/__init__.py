@@ -34,6 +34,17 @@ if TYPE_CHECKING:
     from gateway.http_client.upstream import Upstream as Upstream
     from gateway.http_client.upstream_socket import UpstreamSocket as UpstreamSocket
     from gateway.plugins.chunk_accumulator import fold_chat as fold_chat
+    from gateway.plugins.current_call import CurrentCall as CurrentCall
+    from gateway.plugins.current_call import current_call as current_call
+    from gateway.plugins.hook import Authenticate as Authenticate
+    from gateway.plugins.hook import CheckAnswer as CheckAnswer
+    from gateway.plugins.hook import CheckCall as CheckCall
+    from gateway.plugins.hook import CheckedAnswer as CheckedAnswer
+    from gateway.plugins.hook import CheckedCall as CheckedCall
+    from gateway.plugins.hook import Hook as Hook
+    from gateway.plugins.hook import Identity as Identity
+    from gateway.plugins.hook import Route as Route
+    from gateway.plugins.hook import RouteOption as RouteOption
     from gateway.plugins.hookspecs import hookimpl as hookimpl
     from gateway.plugins.model_list import ListedModel as ListedModel
     from gateway.plugins.model_list import ListLimits as ListLimits
@@ -146,6 +157,18 @@ _HOME = {
         "http_client.upstream": ("Answer", "Upstream"),
         "http_client.upstream_socket": ("UpstreamSocket",),
         "plugins.chunk_accumulator": ("fold_chat",),
+        "plugins.current_call": ("CurrentCall", "current_call"),
+        "plugins.hook": (
+            "Authenticate",
+            "CheckAnswer",
+            "CheckCall",
+            "CheckedAnswer",
+            "CheckedCall",
+            "Hook",
+            "Identity",
+            "Route",
+            "RouteOption",
+        ),
         "plugins.hookspecs": ("hookimpl",),
         "plugins.model_list": ("ListLimits", "ListedModel", "ModelList", "openrouter_price"),
         "plugins.provider": (

@@ -76,8 +76,10 @@ class Model(Struct, frozen=True, kw_only=True):
     hedge_after: float = 0.0  # seconds; 0: never
     continue_cut: str = "off"  # or "proved", "any"
     prefill: str = "auto"  # or how its targets are asked to go on with a begun answer
+    batch_factor: int = NANO  # of the price, for lines of batches
     vendor_tool_uses: int = 10  # of tools that an upstream runs, where the caller sets no limit
     listed: tuple[PriceSettings | None, ...] = (None,)  # the settings of `prices`
+    hooks: tuple[str, ...] = ()  # of [hooks], in the order in which they run
     base: Model | None = None  # the model at its list price, of one with the price of an account
 
     @property
@@ -145,9 +147,15 @@ class Catalog:
             return self.models[alias] if alias is not None else None
         return model
 
-    def priced(self, model: Model, terms: PriceTerms) -> Model:
-        """The model with the prices that an account has under these terms; PriceUnreadable if they are unreadable."""
+    def priced(self, model: Model, terms: PriceTerms, *, in_batch: bool = False) -> Model:
+        """The model with the prices that an account has under these terms; PriceUnreadable if they are unreadable.
+
+        `in_batch`: those of lines of batches.
+        """
         own = terms.of(model.name)
+        if in_batch and model.batch_factor != NANO and not isinstance(own, UnreadablePrice):
+            own = own or OwnPrice()
+            own = structs.replace(own, factor=own.factor * model.batch_factor // NANO)
         if own is None:
             return model
         found = self._priced.get((model.name, own))
@@ -222,6 +230,7 @@ def _model(name: str, settings: ModelSettings, now: int, document: Settings, ali
         max_output_tokens=settings.max_output_tokens,
         default_reserve_output=settings.default_reserve_output,
         token_factor=settings.token_factor,
+        batch_factor=settings.batch_factor,
         vendor_tool_uses=settings.vendor_tool_uses,
         media_rules=media_rules(_billed_like(name, settings, document, aliases)),
         disconnect=settings.disconnect,
@@ -235,6 +244,7 @@ def _model(name: str, settings: ModelSettings, now: int, document: Settings, ali
         hedge_after=settings.hedge_after,
         continue_cut=settings.continues,
         prefill=settings.prefill,
+        hooks=settings.hooks,
     )
 
 

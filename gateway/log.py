@@ -207,6 +207,12 @@ class PluginLog:
         """A task with a provider's code has not ended `seconds` after it was cancelled."""
         gateway_log.error("provider %s does not end a call %g s after it was cancelled", provider, seconds)
 
+    def check_failed(self, hook: str, kind: str, outcome: str, error: BaseException | None, failures: int) -> None:
+        """An asynchronous hook gave no result, so often since the last such line."""
+        more = f" ({failures} times since the last such line)" if failures > 1 else ""
+        what = "" if error is None else f": {redact(type(error).__name__ + ' ' + str(error)[:1000])}"
+        gateway_log.error("hook %s: %s in %s%s%s", hook, outcome, kind, what, more)
+
     def hook_failed(self, plugin: str, hook: str, error: BaseException) -> None:
         """A hook raised."""
         gateway_log.error("plugin %s raised %s in %s", plugin, type(error).__name__, hook, exc_info=error)

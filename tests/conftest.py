@@ -218,7 +218,14 @@ def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The socket of a real store for the whole run."""
     server = EmbeddedServer(tmp_path_factory.mktemp("store"))
     server.start_blocking()
-    yield server.socket
+    if "STORE_COMPARED" in os.environ:  # with the model of the simulation
+        from tests.simulation.comparing_server import compared
+
+        with compared(server.socket) as both:
+            yield both.path
+            print(f"{both.compared.total()} replies compared: {dict(both.compared.most_common())}")
+    else:
+        yield server.socket
     server.stop_blocking()
 
 

@@ -26,6 +26,7 @@ from msgspec import Struct
 import gateway
 import gateway.testing
 from gateway import errors
+from gateway.plugins import hookspecs
 
 PAGE = Path(__file__).parent.parent / "docs" / "plugin-attributes.md"
 
@@ -65,6 +66,7 @@ GROUPS = (
             "Rerank",
             "Speech",
             "Transcription",
+            "CurrentCall",
         ),
     ),
     ("Lists of models", ("ModelList", "ListLimits", "ListedModel")),
@@ -91,6 +93,10 @@ GROUPS = (
     ("Rerank", ("RerankRequest", "RerankAnswer")),
     ("Speech", ("SpeechRequest", "SpeechChunk")),
     ("Transcription", ("AudioFile", "TranscriptionRequest", "Transcript", "TranscriptEvent")),
+    (
+        "Hooks",
+        ("Hook", "CheckCall", "CheckedCall", "CheckAnswer", "CheckedAnswer", "Authenticate", "Identity", "Route"),
+    ),
     ("After the call", ("CallRecord", "Usage")),
     ("Test doubles", ("CheckReport", "FakeUpstream", "Reply", "Seen", "RunningGateway")),
 )
@@ -113,6 +119,8 @@ def page() -> str:
     return "\n".join(
         [
             *parts,
+            "## Hooks\n",
+            _hooks(),
             "## Errors\n",
             ERRORS,
             *_errors(),
@@ -138,6 +146,16 @@ def _error(kind: type[errors.UpstreamError]) -> str:
     other = "yes" if kind.retryable else "no"
     cells = f"`{kind.__name__}`", f"{kind.status}", f"`{kind.default_code}`", wait, other, f"`{kind.default_origin}`"
     return f"| {' | '.join((*cells, _escaped(_first_line(kind))))} |\n"
+
+
+def _hooks() -> str:
+    """A table of every hook that a plugin may implement."""
+    hooks = [(name, hook) for name, hook in vars(hookspecs).items() if hasattr(hook, "gateway_spec")]
+    rows = [f"| `{name}({_escaped(_parameters(hook))})` | {_escaped(_first_line(hook))} |\n" for name, hook in hooks]
+    return (
+        "A module implements a hook as a function with `@hookimpl`.\n\n| hook | meaning |\n| --- | --- |\n"
+        + "".join(rows)
+    )
 
 
 def _functions(module: ModuleType) -> str:

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "gateway"
 #: Files that may use `asyncio.gather` or `gather_all` with any number of awaitables, and what bounds it.
 BOUNDED_OTHERWISE = {
+    "testing/hook_cases.py": "calls of one case",
     "ledger/gather_all.py": "the batches of this file",
     "ledger/settlement_writer.py": "entries that `batches` has sent: only their futures are awaited at once",
     "http_server/server.py": "sockets that accept",

@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NOT_BY_DEFAULT = ("chaos", "fleet", "fuzz", "soak")  # run by themselves, against the clock
+SIMULATED = ("simulation",)  # no time passes there
 HELPERS = ("polling.py", "delays.py", "plugin_packages.py")  # the last one waits before it downloads again
 # Text and not syntax: a program that a test starts is a string in it. Zero is a turn of the event loop and no time.
 SLEEP = re.compile(r"\bsleep\((?!0\))|\bimport\b.*\bsleep\b")
@@ -17,7 +18,7 @@ SLEEP = re.compile(r"\bsleep\((?!0\))|\bimport\b.*\bsleep\b")
 def sources() -> list[Path]:
     """Every file of the default tests, and of the plugins' own."""
     tests = ROOT / "tests"
-    ours = (path for path in tests.rglob("*.py") if path.relative_to(tests).parts[0] not in NOT_BY_DEFAULT)
+    ours = (path for path in tests.rglob("*.py") if path.relative_to(tests).parts[0] not in NOT_BY_DEFAULT + SIMULATED)
     return [
         path
         for path in sorted([*ours, *ROOT.glob("plugins/*/tests/**/*.py")])

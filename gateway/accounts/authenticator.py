@@ -109,6 +109,11 @@ class Authenticator:
             return None
         return self._fingerprint(credential)
 
+    def fingerprint_of_subject(self, text: str) -> str:
+        """The fingerprint of a key that nobody has the text of: `text` is no possible credential."""
+        assert not CREDENTIAL.fullmatch(text)
+        return self._fingerprint(text)
+
     def cached(self, fingerprint: str | None) -> ApiKey | None:
         """The key, if it is in the cache; it may be revoked meanwhile."""
         return self._known.get(fingerprint) if fingerprint is not None else None

@@ -196,6 +196,9 @@ class Line(Struct):
     session: Annotated[str | UnsetType, Meta(description="The id of the session; absent for a call without one.")] = (
         UNSET
     )
+    hooks: Annotated[
+        dict[str, str] | UnsetType, Meta(description="What came of each hook of its model; absent without hooks.")
+    ] = UNSET
     joined: Annotated[
         Joined | UnsetType, Meta(description="Where the parts of two targets meet, in an answer that was cut.")
     ] = UNSET
@@ -314,6 +317,7 @@ class Plugin(Struct):
     version: str
     source: str
     providers: list[str]
+    hooks: list[str]
     capabilities: list[str]
     state: str
     reason: str

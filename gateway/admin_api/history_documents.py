@@ -165,6 +165,7 @@ class SettledCall(Struct):
     reclaimed: bool
     late: bool
     attempts: int
+    hooks: Annotated[dict[str, str], Meta(description="What came of each hook of its model.")]
     joined: Annotated[
         Joined | None, Meta(description="Where the parts of two targets meet, in an answer that was cut; or null.")
     ]

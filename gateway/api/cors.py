@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 ANY = "*"
-METHODS = "GET, HEAD, POST, OPTIONS"
+METHODS = "GET, HEAD, POST, DELETE, OPTIONS"
 MAX_AGE = "7200"  # seconds that a browser keeps the answer to a preflight; Chromium keeps none longer
 #: Headers of answers that a page may read.
 EXPOSED = ", ".join(

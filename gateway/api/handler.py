@@ -31,7 +31,7 @@ from gateway.inference.services import Services
 from gateway.ledger.api_key import ApiKey
 from gateway.log import gateway_log, redact
 
-METHODS = {"GET": "get", "HEAD": "get", "POST": "post"}
+METHODS = {"GET": "get", "HEAD": "get", "POST": "post", "DELETE": "delete"}
 _encoder = msgspec.json.Encoder()
 
 
@@ -202,7 +202,12 @@ class KeyedHandler(BaseHandler):
     async def _authenticate(self) -> None:
         if self.metadata.key_has_space:
             raise errors.InvalidApiKey(errors.InvalidApiKey.HAS_SPACE)
-        pending = self._known(await self.services.auth.identify(self.metadata.fingerprint))
+        hooks = self.services.settings.server.authenticate
+        if hooks and self.metadata.fingerprint is None:
+            key = await self.services.foreign_keys.identify(hooks, self.headers, self.path, self.client_address)
+        else:
+            key = await self.services.auth.identify(self.metadata.fingerprint)
+        pending = self._known(key)
         if pending is not None:
             await pending
 

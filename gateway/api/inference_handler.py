@@ -14,7 +14,7 @@ from gateway.api.handler import KeyedHandler
 from gateway.api.json_body import JsonBody
 from gateway.api.multipart_body import MultipartBody
 from gateway.api.request_log import log_request
-from gateway.http_client.forwarded_headers import bind
+from gateway.http_client.forwarded_headers import bind, with_named
 from gateway.http_server.client_address import MAX_READ
 from gateway.http_server.exchange import Exchange
 from gateway.inference.call_stages import CallRequest
@@ -63,7 +63,8 @@ class InferenceHandler(KeyedHandler):
     async def post(self) -> None:
         """Run the call; raises the errors of a refused request."""
         assert self.key is not None
-        bind(self.metadata.forwarded_headers)
+        forwarded, names = self.metadata.forwarded_headers, self.services.settings.forwarded
+        bind(with_named(forwarded, names, self.headers) if names else forwarded)
         try:
             if self.endpoint.opens_sealed and not self.services.sealed_text.is_ready:
                 await self.services.sealed_text.prepare()

@@ -31,6 +31,8 @@ from gateway.api.endpoints.responses import (
 from gateway.api.endpoints.speech import SpeechEndpoint
 from gateway.api.endpoints.transcriptions import TranscriptionsEndpoint, TranslationsEndpoint
 from gateway.api.endpoints.usage import UsageHandler
+from gateway.api.files.batches import BatchesHandler, BatchHandler
+from gateway.api.files.files import FilesHandler, StoredFileHandler
 from gateway.api.handler import BaseHandler, GreetingHandler, UnknownKeyedPathHandler, UnknownPathHandler
 from gateway.api.inference_handler import InferenceHandler
 from gateway.api.json_body import JsonBody
@@ -95,6 +97,8 @@ PATHS: Mapping[str, HandlerRoute] = {
     "/v1/models": HandlerRoute(ModelsHandler),
     "/v1/balance": HandlerRoute(BalanceHandler),
     "/v1/usage": HandlerRoute(UsageHandler),
+    "/v1/files": HandlerRoute(FilesHandler),
+    "/v1/batches": HandlerRoute(BatchesHandler),
     "/v1beta/models": HandlerRoute(ModelsHandler, errors=GEMINI_ERRORS),
     "/": HandlerRoute(GreetingHandler),
 }
@@ -126,6 +130,8 @@ PREFIXES: Mapping[str, HandlerRoute] = {
     "/v1/responses/": HandlerRoute(StoredResponseHandler),
     "/v1/models/": HandlerRoute(ModelHandler, methods=GEMINI_METHODS),  # newer clients of Google send no v1beta
     "/v1/usage/": HandlerRoute(ReceiptHandler),
+    "/v1/files/": HandlerRoute(StoredFileHandler),
+    "/v1/batches/": HandlerRoute(BatchHandler),
     "/v1/messages/": HandlerRoute(UnknownKeyedPathHandler, errors=MESSAGES_ERRORS),
     "/v1beta/models/": HandlerRoute(ModelHandler, errors=GEMINI_ERRORS, methods=GEMINI_METHODS),
     "/v1beta/": HandlerRoute(UnknownKeyedPathHandler, errors=GEMINI_ERRORS),

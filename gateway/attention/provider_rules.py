@@ -8,10 +8,11 @@ from datetime import timedelta
 from urllib.parse import quote
 
 from gateway.attention.finding import Finding, Observed, Severity, counted, listed
-from gateway.routing.circuit_registry import EXPLAINED
+from gateway.routing.circuit_registry import EXPLAINED, HOOKS
 from gateway.routing.circuit_sync import CircuitEvent
 
 REFUSED = frozenset({"credential", "credit"})
+HOOK_FAILS_FOR = 60.0  # seconds
 OPEN_FOR = 300.0  # seconds: a shorter failure is what circuits are for
 SHUT_DOWN_WITHIN = timedelta(days=30)
 
@@ -52,6 +53,18 @@ def circuits(observed: Observed) -> Iterator[Finding]:
         verb = "are" if len(models) > 1 else "is"
         text = f"{what} {verb} not called: {EXPLAINED[events[0].cause]}."
         yield Finding(f"circuits:{name}", "fault", text, provider_page(name), "gatewayproviderfails", after=OPEN_FOR)
+
+
+def hooks(observed: Observed) -> Iterator[Finding]:
+    """Hooks that are not run, because they keep failing."""
+    found = {one.provider.removeprefix(HOOKS) for one in observed.circuits if one.provider.startswith(HOOKS)}
+    for name in sorted(found & observed.settings.hooks.keys()):
+        goes_on = observed.settings.hooks[name].on_failure == "open"
+        what = "calls go on without it" if goes_on else "calls of its models are refused"
+        text = f"The hook {name} is not run, because it keeps failing; {what}."
+        yield Finding(
+            f"hooks:{name}", "fault", text, "/site/plugins", "a-hook-that-keeps-failing", after=HOOK_FAILS_FOR
+        )
 
 
 def models(observed: Observed) -> Iterator[Finding]:

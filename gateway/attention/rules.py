@@ -16,6 +16,7 @@ RULES: tuple[Callable[[Observed], Iterator[Finding]], ...] = (
     provider_rules.credentials,
     provider_rules.models,
     provider_rules.circuits,
+    provider_rules.hooks,
     gateway_rules.configuration,
     gateway_rules.processes,
     gateway_rules.capacity,

@@ -45,3 +45,7 @@ class CallRecord(Struct, frozen=True):
     answers: tuple[AttemptAnswer, ...] | None = None  # of each attempt; None if the outcome says as much
     session: str = ""  # the id of the session; empty for a call without one
     joined: Joined | None = None  # the seam of an answer that two targets gave
+    error: str = ""  # what the log says of the error that ended it; it may quote the upstream
+    price_version: str = ""  # of the price that it is charged by; empty for a free model
+    credential: int = 0  # the credential of the provider that served or was tried last, from 1; 0 if none was tried
+    hooks: Mapping[str, str] | None = None  # what came of its hooks, by name; None for a model without hooks

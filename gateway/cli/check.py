@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.cli.configuration import config_path, read_settings
 from gateway.cli.output import note, print_json
-from gateway.cli.server_option import remotable_unread
+from gateway.cli.server_option import only_here, remotable_unread
 from gateway.cli.session import either
 from gateway.config.toml_reader import SettingsError, SettingsProblem
 
@@ -25,9 +25,15 @@ if TYPE_CHECKING:
 @remotable_unread
 @click.option("--offline", is_flag=True, help="Check the file and the plugins alone: no secret and no store is read.")
 @click.option("--force", is_flag=True, help="Only warn of accounts whose group the configuration lacks.")
+@click.option("--live", is_flag=True, help="Also start each provider as `gateway serve` does, and close it again.")
 @click.pass_context
-def command(ctx: click.Context, /, config: Path | None, demo: bool, offline: bool, as_json: bool, force: bool) -> None:
+def command(
+    ctx: click.Context, /, config: Path | None, demo: bool, offline: bool, as_json: bool, force: bool, live: bool
+) -> None:
     """Validate the configuration, the plugins and the store; name file and key of each problem."""
+    only_here(live=live)
+    if live and offline:
+        raise click.UsageError("--live starts the providers, and --offline reads no secret: give one of them")
 
     def here() -> Any:
         from gateway.setup.configuration_check import CheckOptions, check_configuration
@@ -37,7 +43,7 @@ def command(ctx: click.Context, /, config: Path | None, demo: bool, offline: boo
         if not offline:
             with contextlib.suppress(SettingsError):  # a finding of the check
                 read_settings(config, demo=demo)  # finishes an interrupted restore
-        options = CheckOptions(demo=demo, offline=offline, force=force)
+        options = CheckOptions(demo=demo, offline=offline, force=force, live=live)
         return msgspec.to_builtins(asyncio.run(check_configuration(file, options)))
 
     async def there(client: AdminClient) -> Any:

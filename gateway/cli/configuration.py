@@ -149,8 +149,9 @@ def schema() -> None:
     from gateway.setup.configuration_schema import configuration_schema
 
     logging.getLogger("gateway").addHandler(logging.NullHandler())
-    providers = load_plugins(PluginSettings()).providers
-    print_json(configuration_schema({name: provider.Options for name, provider in providers.items()}))
+    plugins = load_plugins(PluginSettings())
+    providers = {name: provider.Options for name, provider in plugins.providers.items()}
+    print_json(configuration_schema(providers, {name: hook.Options for name, hook in plugins.hooks.items()}))
 
 
 def _text(settings: Settings) -> str:

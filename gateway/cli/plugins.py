@@ -23,7 +23,7 @@ from gateway.store import StoreSetupError
 if TYPE_CHECKING:
     from gateway.cli.admin_client import AdminClient
 
-COLUMNS = ("name", "version", "source", "providers", "capabilities", "state", "reason")
+COLUMNS = ("name", "version", "source", "providers", "hooks", "capabilities", "state", "reason")
 
 
 @click.group(invoke_without_command=True)

@@ -23,12 +23,13 @@ from gateway.config.model_patterns import STAR
 from gateway.config.origins import Origins
 from gateway.config.pattern_models import with_public_models
 from gateway.config.pattern_validation import check_patterns
+from gateway.config.provider_settings import OWN_HOOK_KEYS, OWN_PROVIDER_KEYS, forwarded_names
 from gateway.config.public_tables import PublicTables, UnreadableTable
 from gateway.config.settings import (
     DEFAULT_GROUP,
-    OWN_PROVIDER_KEYS,
     SECTIONS,
     GroupSettings,
+    HookSettings,
     ModelPattern,
     ModelSettings,
     ProviderSettings,
@@ -91,6 +92,8 @@ def parse(
             reader.unknown((name,), SECTIONS)
         elif name == "providers":
             sections[name] = _providers(table, reader)
+        elif name == "hooks" and isinstance(table, dict):
+            sections[name] = {one: _hook(options, reader, (name, one)) for one, options in table.items()}
         elif name == "models" and isinstance(table, dict):
             sections |= _models(table, reader)
         else:
@@ -103,6 +106,7 @@ def parse(
         origins=origins,
         tables=tables,
         groups={DEFAULT_GROUP: GroupSettings(), **settings.groups},
+        forwarded=forwarded_names(settings.providers),
     )
     settings = structs.replace(settings, warnings=(*_store_warnings(settings), *advise(settings)))
     known = _known(document)
@@ -128,7 +132,7 @@ def _data_dir(document: Mapping[str, Any], folder: Path) -> Path | None:
 
 def _known(document: Mapping[str, Any]) -> dict[str, set[str]]:
     """The names that the file mentions, also those of faulty tables."""
-    named = {name: _names(document.get(name)) for name in ("providers", "models", "groups")}
+    named = {name: _names(document.get(name)) for name in ("providers", "models", "groups", "hooks")}
     patterns = {name for name in named["models"] if STAR in name}
     models, groups = named["models"] - patterns, {DEFAULT_GROUP, *named["groups"]}
     return {**named, "models": models, "patterns": patterns, "groups": groups}
@@ -165,6 +169,15 @@ def _provider(table: object, reader: TomlReader, key: Key) -> ProviderSettings |
             reader.problem((*key, "credentials", index, name), f"{name} is set once for all credentials of a provider")
     credentials = tuple(plain(credential) for credential in provider.credentials)
     return structs.replace(provider, options=options, credentials=credentials)
+
+
+def _hook(table: object, reader: TomlReader, key: Key) -> HookSettings | None:
+    """[hooks.NAME]: the gateway's own keys, and the options of the plugin."""
+    if not isinstance(table, dict):
+        return reader.struct(HookSettings, table, key)
+    hook = reader.struct(HookSettings, {one: value for one, value in table.items() if one in OWN_HOOK_KEYS}, key)
+    options = {one: plain(value) for one, value in table.items() if one not in OWN_HOOK_KEYS}
+    return None if hook is None else structs.replace(hook, options=options)
 
 
 def _store_warnings(settings: Settings) -> tuple[str, ...]:

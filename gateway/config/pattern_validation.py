@@ -38,8 +38,8 @@ def _problems(name: str, pattern: ModelPattern, settings: Settings, known: Known
         yield ("provider",), _unknown("provider", pattern.provider, known["providers"])
     if pattern.model and pattern.model.count(STAR) != 1:
         yield ("model",), "expected one *, which stands for the same as that of the pattern"
-    for kind, names in (("groups", pattern.groups), ("fallbacks", pattern.fallbacks)):
-        known_names = known["groups" if kind == "groups" else "models"]
+    for kind, names in (("groups", pattern.groups), ("fallbacks", pattern.fallbacks), ("hooks", pattern.hooks)):
+        known_names = known["models" if kind == "fallbacks" else kind]
         for index, one in enumerate(names):
             if one not in known_names:
                 yield (kind, index), _unknown(kind.removesuffix("s"), one, known_names)

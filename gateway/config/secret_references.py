@@ -17,7 +17,7 @@ from gateway.config.toml_reader import Key, SettingsProblem, dotted
 
 
 def references(settings: Settings) -> Iterator[tuple[Key, Secret]]:
-    """Each secret of a provider of models or identities, and its key.
+    """Each secret of a provider of models or identities or of a hook, and its key.
 
     Malformed references are left out, because the options of the plugin name them.
     """
@@ -26,6 +26,8 @@ def references(settings: Settings) -> Iterator[tuple[Key, Secret]]:
         yield from _references(provider.options, key, settings.folder)
         for index, credential in enumerate(provider.credentials):
             yield from _references(credential, (*key, "credentials", index), settings.folder)
+    for name, hook in settings.hooks.items():
+        yield from _references(hook.options, ("hooks", name), settings.folder)
     for name, oidc in settings.oidc.items():
         yield from _references(oidc.client_secret, ("oidc", name, "client_secret"), settings.folder)
 

@@ -1,4 +1,4 @@
-"""Settings of the public port: [server], and in [server.limits] what few installations change."""
+"""Settings of the public port ([server], its limits, [batches], [files]), and of all processes ([plugins], [log])."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.config.values import Bytes, NetworkText, Port, Seconds, ShutdownDelay, TagName
+from gateway.config.values import Bytes, Duration, NetworkText, Port, Seconds, ShutdownDelay, TagName
 
 #: An origin as browsers send it, or "*".
 CorsOrigin = Annotated[str, Meta(pattern=r"^(?:\*|[a-z][a-z0-9+.-]*://[^/\s,]+)$(?!\n)")]
@@ -75,6 +75,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     tls_client_ca: str = ""
     tags: Annotated[tuple[TagName, ...], Meta(max_length=16)] = ()
     unknown_params: Literal["forward", "drop", "reject"] = "forward"
+    authenticate: Annotated[tuple[str, ...], Meta(max_length=8)] = ()  # hooks, for credentials that are no keys
     limits: ServerLimitSettings = ServerLimitSettings()
     websocket: WebSocketSettings = WebSocketSettings()
 
@@ -82,3 +83,26 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     def scheme(self) -> str:
         """Of the addresses of `/v1` and of the console."""
         return "https" if self.tls_cert else "http"
+
+
+class BatchSettings(Struct, frozen=True, kw_only=True):
+    """[batches]: whether `/v1/files` and `/v1/batches` are served, and how batches run."""
+
+    enabled: bool = False
+    concurrency: Annotated[int, Meta(ge=1, le=1_000)] = 16  # lines at a time
+    account_concurrency: Annotated[int, Meta(ge=1, le=1_000)] = 8  # of them of one account
+    attempts: Annotated[int, Meta(ge=1, le=20)] = 5  # of a line whose upstream fails
+    max_lines: Annotated[int, Meta(ge=1, le=100_000)] = 50_000
+    max_line: Bytes = 2**20
+    max_open: Annotated[int, Meta(ge=1, le=1_000)] = 20  # batches of an account that have not ended
+    keep: Duration = "30d"  # a batch that has ended
+
+
+class FileSettings(Struct, frozen=True, kw_only=True):
+    """[files]: the files of callers, and those with the results of batches."""
+
+    folder: str = ""  # empty: `files` in data_dir
+    max_file: Bytes = 200 * 2**20
+    max_account: Bytes = 2**30  # of all files of an account
+    max_account_files: Annotated[int, Meta(ge=1, le=10_000)] = 500
+    keep: Duration = "30d"  # of a file without `expires_after`, and the longest that this may ask for

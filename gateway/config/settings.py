@@ -27,22 +27,28 @@ from gateway.config.price_settings import MaxPriceSettings as MaxPriceSettings
 from gateway.config.price_settings import Prices
 from gateway.config.price_settings import PriceSettings as PriceSettings
 from gateway.config.price_settings import TierSettings as TierSettings
+from gateway.config.provider_settings import HookSettings as HookSettings
+from gateway.config.provider_settings import PluginSettings as PluginSettings
 from gateway.config.provider_settings import ProviderSettings as ProviderSettings
 from gateway.config.public_tables import PublicTables
 from gateway.config.secret import Secret
+from gateway.config.server_settings import BatchSettings as BatchSettings
+from gateway.config.server_settings import FileSettings as FileSettings
 from gateway.config.server_settings import ServerLimitSettings as ServerLimitSettings
 from gateway.config.server_settings import ServerSettings as ServerSettings
 from gateway.config.server_settings import WebSocketSettings as WebSocketSettings
+from gateway.config.telemetry_settings import LogSettings as LogSettings
+from gateway.config.telemetry_settings import MetricsSettings as MetricsSettings
 from gateway.config.telemetry_settings import TelemetrySettings as TelemetrySettings
 from gateway.config.tls_files import TlsFiles
 from gateway.config.toml_reader import SettingsError, TomlReader
 from gateway.config.values import (
+    BatchFactor,
     Count,
     Duration,
     Factor,
     IsoDate,
     Name,
-    Port,
     PositiveAmount,
     Seconds,
     UnixTime,
@@ -66,14 +72,6 @@ UnsupportedParam = Literal[
     "stream_format",  # speech: no events
     "stream",  # transcription: no events
 ]
-
-
-class MetricsSettings(Struct, frozen=True, kw_only=True):
-    """[metrics]: the side port."""
-
-    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
-    port: Port = 9090
-    max_models: Annotated[int, Meta(ge=1, le=100_000)] = 500
 
 
 class StoreSettings(Struct, frozen=True, kw_only=True):
@@ -147,7 +145,9 @@ class ModelFields(Struct, frozen=True, kw_only=True):
     disconnect: Literal["auto", "delivered", "drain", "void"] = "auto"
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
     vendor_tool_uses: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    batch_factor: BatchFactor = NANO  # of the price, for lines of batches
     images_like: ImageFamily | Literal[""] = ""
+    hooks: tuple[str, ...] = ()
 
 
 class ModelPattern(ModelFields, frozen=True, kw_only=True):
@@ -201,21 +201,6 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     max_session_cost: PositiveAmount | None = None
 
 
-class PluginSettings(Struct, frozen=True, kw_only=True):
-    """[plugins]: which installed plugins may run; they run with the gateway's own rights."""
-
-    disabled: tuple[str, ...] = ()
-    allow: tuple[str, ...] = ()
-
-
-class LogSettings(Struct, frozen=True, kw_only=True):
-    """[log]: what is written to stderr."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    access: bool = True
-    form: Literal["auto", "text", "json"] = "auto"
-
-
 class Settings(Struct, frozen=True, kw_only=True):
     """Everything a configuration says."""
 
@@ -231,12 +216,16 @@ class Settings(Struct, frozen=True, kw_only=True):
     models: dict[str, ModelSettings] = {}
     groups: dict[str, GroupSettings] = {}
     plugins: PluginSettings = PluginSettings()
+    hooks: dict[str, HookSettings] = {}
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    batches: BatchSettings = BatchSettings()
+    files: FileSettings = FileSettings()
 
     file: str = ""  # where it came from, for messages; no key of the file
     demo: bool = False  # literal secrets are allowed; no key of the file
     warnings: tuple[str, ...] = ()  # about values that may be a mistake; no key of the file
+    forwarded: tuple[str, ...] = ()  # headers of callers that any provider forwards; no key of the file
     origins: Origins | None = None  # of a file that includes others; no key of the file
 
     def file_of(self, *key: str | int) -> str:
@@ -280,6 +269,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Absolute path of the folder of uploads."""
         folder = self.server.limits.spool_dir
         return self._path(folder) if folder else self.data_dir / "tmp"
+
+    @property
+    def files_dir(self) -> Path:
+        """Absolute path of the folder with the files of callers."""
+        return self._path(self.files.folder) if self.files.folder else self.data_dir / "files"
 
     @property
     def console_url(self) -> str:
@@ -386,13 +380,20 @@ class Settings(Struct, frozen=True, kw_only=True):
         reader = TomlReader(self.file, folder=self.folder, literals=self.demo, origins=self.origins)
         provider, key = self.providers[name], ("providers", name)
         own = provider.credentials[credential] if provider.credentials else {}
-        options = reader.struct(kind, {**provider.options, **own}, key)
-        if options is None:
-            raise SettingsError(reader.problems)
-        return options
+        return _options(reader, kind, {**provider.options, **own}, key)
+
+    def hook_options(self, name: str, kind: type[S]) -> S:
+        """The options of hook `name` as its plugin declares them; SettingsError for every problem in them."""
+        reader = TomlReader(self.file, folder=self.folder, literals=self.demo, origins=self.origins)
+        return _options(reader, kind, self.hooks[name].options, ("hooks", name))
 
 
-#: Every other key is the provider's.
-OWN_PROVIDER_KEYS = frozenset(ProviderSettings.__struct_fields__) - {"options"}
-_NO_SECTIONS = frozenset({"file", "demo", "warnings", "origins", "patterns", "from_patterns", "tables"})
+def _options(reader: TomlReader, kind: type[S], table: dict[str, object], key: tuple[str, str]) -> S:
+    options = reader.struct(kind, table, key)
+    if options is None:
+        raise SettingsError(reader.problems)
+    return options
+
+
+_NO_SECTIONS = frozenset({"file", "demo", "warnings", "forwarded", "origins", "patterns", "from_patterns", "tables"})
 SECTIONS = tuple(field.name for field in structs.fields(Settings) if field.name not in _NO_SECTIONS)

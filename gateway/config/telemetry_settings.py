@@ -1,12 +1,13 @@
-"""[telemetry]: traces and metrics by OTLP, the protocol of OpenTelemetry."""
+"""[telemetry]: traces and metrics by OTLP, the protocol of OpenTelemetry; [metrics] and [log]."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from gateway.config.secret_headers import SecretHeaders
+from gateway.config.values import Port
 
 Endpoint = Annotated[str, Meta(pattern=r"^(https?://\S+)?$(?!\n)", max_length=2048)]
 
@@ -34,3 +35,19 @@ class TelemetrySettings(Struct, frozen=True, kw_only=True):
     def sends_metrics(self) -> bool:
         """Whether metrics are sent."""
         return bool(self.endpoint) and self.metrics
+
+
+class MetricsSettings(Struct, frozen=True, kw_only=True):
+    """[metrics]: the side port."""
+
+    host: Annotated[str, Meta(min_length=1)] = "127.0.0.1"
+    port: Port = 9090
+    max_models: Annotated[int, Meta(ge=1, le=100_000)] = 500
+
+
+class LogSettings(Struct, frozen=True, kw_only=True):
+    """[log]: what is written to stderr."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    access: bool = True
+    form: Literal["auto", "text", "json"] = "auto"

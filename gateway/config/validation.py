@@ -15,6 +15,7 @@ from itertools import pairwise
 from gateway.config.loopback import is_loopback
 from gateway.config.notify_settings import notify_problems
 from gateway.config.oidc_settings import oidc_problems
+from gateway.config.provider_settings import forwarding_refusal
 from gateway.config.secret import Secret, SecretError
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, TomlReader, suggestion
@@ -70,7 +71,7 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     _check_mail(settings, reader)
     for name, problem in notify_problems(settings.notify, has_mail=bool(settings.mail.host), literals=reader.literals):
         reader.problem(("notify", name), problem)
-    for section in ("providers", "groups"):
+    for section in ("providers", "groups", "hooks"):
         for name in known[section]:
             if not _LABEL.fullmatch(name):
                 message = "a name has 1 to 63 of a-z, 0-9, '.', '_' and '-', a letter or digit first"
@@ -78,12 +79,18 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     for name in known["models"]:
         if not is_model_name(name):
             reader.problem(("models", name), f"a model's name has 1 to {MAX_MODEL_NAME} printable characters")
+    for name, provider in settings.providers.items():
+        for index, header in enumerate(provider.forward_headers):
+            if reason := forwarding_refusal(header):
+                reader.problem(("providers", name, "forward_headers", index), reason)
     _check_aliases(settings, reader, known["models"])
     aliases = {alias for model in settings.models.values() for alias in model.aliases}
     names = {**known, "models": {*known["models"], *aliases}}
     today = datetime.now(UTC).date().isoformat()
     _check_currencies(settings, reader)
     _check_default_image_model(settings, reader, names["models"])
+    for index, name in enumerate(settings.server.authenticate):
+        _is_known("hook", name, reader, ("server", "authenticate", index), known=known["hooks"])
     for name, model in settings.models.items():
         key: Key = ("models", name)
         _check_targets(model, reader, key, known=names)
@@ -245,7 +252,8 @@ def _check_targets(model: ModelSettings, reader: TomlReader, key: Key, *, known:
 
 
 def _check_names(model: ModelSettings, reader: TomlReader, key: Key, *, known: Known) -> None:
-    for kind, field, names in (("group", "groups", model.groups), ("model", "fallbacks", model.fallbacks)):
+    named = (("group", "groups", model.groups), ("model", "fallbacks", model.fallbacks), ("hook", "hooks", model.hooks))
+    for kind, field, names in named:
         for index, name in enumerate(names):
             _is_known(kind, name, reader, (*key, field, index), known=known[f"{kind}s"])
 

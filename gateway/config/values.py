@@ -10,7 +10,7 @@ from typing import Annotated, TypeGuard
 
 from msgspec import Meta
 
-from gateway.amounts import parse_amount, parse_factor
+from gateway.amounts import NANO, parse_amount, parse_factor
 from gateway.config.toml_reader import FromToml
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
@@ -109,6 +109,14 @@ def _factor(value: object) -> int:
     return parse_factor(format(value, "f"))
 
 
+def _batch_factor(value: object) -> int:
+    """A factor of at most 1."""
+    factor = _factor(value)
+    if factor > NANO:
+        raise ValueError("expected at most 1: a batch costs no more than its calls")
+    return factor
+
+
 def _network(value: object) -> str:
     """An IP address or a CIDR block."""
     try:
@@ -127,6 +135,7 @@ _DELAY = {"anyOf": [{"const": "auto"}, {"type": "number", "minimum": 0, "maximum
 Amount = Annotated[int, FromToml(_amount, _AMOUNT)]  # 1e-9 currency units
 PositiveAmount = Annotated[int, FromToml(_positive_amount, _AMOUNT)]  # 1e-9 currency units
 Factor = Annotated[int, FromToml(_factor, _FACTOR)]  # 1e-9
+BatchFactor = Annotated[int, FromToml(_batch_factor, {**_FACTOR, "maximum": 1})]  # 1e-9
 QualityPrices = Annotated[dict[str, int], FromToml(_by_quality, _BY_QUALITY)]
 UnixTime = Annotated[int, FromToml(_unix_time, _TIME)]
 NetworkText = Annotated[str, FromToml(_network, {"type": "string"})]

@@ -17,7 +17,7 @@
     ├── UpgradeRequired 426
     ├── TooManyRequests 429 ────── RequestRateLimited · TokenRateLimited · ConcurrencyLimited
     │                              QuotaExhausted ── BalanceExhausted · SpendLimitExceeded · BudgetExceeded
-    │                              MemberBudgetExceeded · SessionBudgetExceeded
+    │                              MemberBudgetExceeded · SessionBudgetExceeded · BatchBudgetExceeded
     ├── InternalError 500
     ├── PriceUnreadable 500
     ├── Unavailable 503 ────────── StoreUnavailable · Draining · Overloaded · NoHealthyUpstream
@@ -41,6 +41,7 @@ from typing import Any, ClassVar
 
 from gateway.errors.base import GatewayError as GatewayError
 from gateway.errors.limits import BalanceExhausted as BalanceExhausted
+from gateway.errors.limits import BatchBudgetExceeded as BatchBudgetExceeded
 from gateway.errors.limits import BudgetExceeded as BudgetExceeded
 from gateway.errors.limits import ConcurrencyLimited as ConcurrencyLimited
 from gateway.errors.limits import MemberBudgetExceeded as MemberBudgetExceeded

@@ -89,6 +89,15 @@ class MemberBudgetExceeded(QuotaExhausted):
     scope = "member"
 
 
+class BatchBudgetExceeded(QuotaExhausted):
+    """The rest of a batch's `max_cost` does not cover a line of it."""
+
+    default_code = "batch_budget_exceeded"
+    default_message = "The max_cost of this batch does not cover this request"
+    limit = "budget"
+    scope = "batch"
+
+
 class SessionBudgetExceeded(QuotaExhausted):
     """The budget of the call's session is reached."""
 

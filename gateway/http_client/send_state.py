@@ -61,6 +61,37 @@ class Trace(Protocol):
         """The call has ended with this `CallRecord`; `started`: monotonic seconds; `request`: decoded."""
 
 
+class CallerKey(Protocol):
+    """The key of a call."""
+
+    @property
+    def account(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def user(self) -> str: ...
+
+
+class Admitted(Protocol):
+    """The admission of a call."""
+
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def key(self) -> CallerKey: ...
+    @property
+    def model(self) -> str: ...
+
+
+class Quoted(Protocol):
+    """The quote of a call."""
+
+    @property
+    def session(self) -> str: ...
+    @property
+    def tags(self) -> Mapping[str, str] | None: ...
+
+
 class SendState(Struct, eq=False):
     """The state of the current attempt, or of the two attempts of a hedge."""
 
@@ -75,6 +106,8 @@ class SendState(Struct, eq=False):
     late_at: float = 0.0  # monotonic seconds of that cancellation
     failures: tuple[AttemptAnswer, ...] = ()  # of the call, in the order in which they ended
     trace: Trace | None = None  # of a call that is traced
+    hold: Admitted | None = None  # of the call
+    quote: Quoted | None = None  # of the call
     reported: tuple[int, int] | None = None  # tokens in and out, if the upstream of the current attempt counts apart
 
     def is_sent(self) -> bool:
@@ -130,7 +163,7 @@ def track(state: SendState) -> SendState:
 def track_part() -> SendState:
     """A new state for this task, which is a part of the state of the task that started it."""
     whole = current()
-    part = track(SendState(account=whole.account, trace=whole.trace))
+    part = track(SendState(account=whole.account, trace=whole.trace, hold=whole.hold, quote=whole.quote))
     part.caller_left = whole.caller_left
     whole.parts = (*whole.parts, part)
     return part

@@ -5,7 +5,7 @@
     async with await upstream.send("POST", url, headers=headers, body=body, timeouts=target.timeouts) as answer:
         document = await answer.read()                     # or: while events := await answer.read_events()
 
-Requests use the connections of `pool`. A provider with a proxy gets `upstream.through(…)`, whose requests use aiohttp.
+Requests use the connections of `pool`. A provider with a proxy gets `upstream.view(…)`, whose requests use aiohttp.
 This module never retries, not even on a kept-alive connection that the server closed meanwhile: it is unknown whether
 the server had read a POST, and only the dispatcher may decide to send it twice. If an answer is closed before its end,
 its socket is closed at once. Sharp edge: error messages never contain the upstream's address; `detail` may, but never
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,7 @@ from msgspec import structs
 from gateway.config.proxy import Proxies, Proxy
 from gateway.errors import UpstreamInvalidResponse, UpstreamTruncated
 from gateway.http_client.deadline_timer import Deadlines
-from gateway.http_client.forwarded_headers import trace_headers
+from gateway.http_client.forwarded_headers import named_headers, trace_headers
 from gateway.http_client.inflate import FREE, Inflater
 from gateway.http_client.multipart import Multipart
 from gateway.http_client.pool import Pool
@@ -49,7 +49,7 @@ Body = bytes | AsyncIterator[bytes] | Multipart | None
 
 
 class Upstream:
-    """A pool of connections to every upstream; one per process, and a view of it for each provider with a proxy."""
+    """A pool of connections to every upstream; one per process, and a view of it for a provider that needs one."""
 
     def __init__(self, *, keepalive: float = 15.0, tls: ssl.SSLContext | None = None) -> None:
         self._keepalive = keepalive  # seconds that an idle connection is kept
@@ -59,13 +59,19 @@ class Upstream:
         self._proxied: ProxiedClient | None = None
         self._sockets: SocketClient | None = None
         self._proxies: Proxies | None = None  # of a view
+        self._forwards: frozenset[str] = frozenset()  # of a view
         self._whole: Upstream | None = None  # whose connections a view uses
 
-    def through(self, proxies: Proxies) -> Upstream:
-        """A view whose requests use these proxies; its connections belong to this object, which closes them."""
-        self._proxy_client()
+    def view(self, *, proxies: Proxies | None = None, forwards: Iterable[str] = ()) -> Upstream:
+        """A view whose requests use these proxies, and have the caller's headers of the names in `forwards`.
+
+        Its connections belong to this object, which closes them.
+        """
+        if proxies is not None:
+            self._proxy_client()
         view = Upstream()
         view._proxies, view._whole = proxies, self._whole or self
+        view._forwards = frozenset(name.lower() for name in forwards)
         return view
 
     async def send(
@@ -93,6 +99,8 @@ class Upstream:
         else:
             head = self._heads.head(method, url, headers)
         trace = trace_headers()
+        if self._forwards:
+            trace = {**named_headers(self._forwards, headers), **trace}
         started = pool.loop.time()
         if self._proxies is not None and (proxy := _proxy_for(head, self._proxies)) is not None:
             incoming = Response(pool.loop, pool.deadlines, timeouts, started=started)

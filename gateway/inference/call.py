@@ -23,12 +23,14 @@ from gateway.billing.usage_bounds import Counted
 from gateway.catalog import Model
 from gateway.errors import GatewayError
 from gateway.errors.facts import RefusalFacts
+from gateway.hooks.runner import HookFailed, HookRunner
 from gateway.http_client.send_state import SendState
 from gateway.http_server.reply import ResponseWriter
 from gateway.inference.idempotency import Claim
 from gateway.inference.sinks import EventSink
 from gateway.ledger import Hold
 from gateway.ledger.api_key import ApiKey
+from gateway.plugins.hook import CheckedCall
 from gateway.routing.request_adaptation import Adapted
 from gateway.routing.router import Candidate
 
@@ -70,6 +72,24 @@ class Caller(Protocol):
 
     def call_ended(self) -> None:
         """The call was answered and settled without its task."""
+
+
+class Hooked(Protocol):
+    """`HookedCall`."""
+
+    outcomes: dict[str, str]
+
+    def view(self) -> CheckedCall:
+        """The call for one run of one hook."""
+
+    def note(self, runner: HookRunner, outcome: str) -> None:
+        """Keep the outcome of a run."""
+
+    def refused(self, runner: HookRunner) -> None:
+        """The hook has refused."""
+
+    def failed(self, runner: HookRunner, failure: HookFailed) -> None:
+        """The hook has failed; Unavailable if calls do not go on without it."""
 
 
 class Call(Struct, eq=False):
@@ -120,6 +140,7 @@ class Call(Struct, eq=False):
     detail: str = ""
     settled: bool = False
     record: CallRecord | None = None
+    hooked: Hooked | None = None  # of a model with hooks
 
     @property
     def provider(self) -> str:

@@ -115,7 +115,7 @@ class CallClock:
             # One call must not end the clock of the others.
             gateway_log.error("%s: the end of the call failed", call.request_id, exc_info=error)
         if task is not None and call.attempts:
-            self._services.dispatcher.stuck.watch(task, call.attempts[-1])
+            self._services.dispatcher.stuck.watch(task, call.attempts[-1].circuit)
 
 
 def _due(call: Call, now: float) -> float:

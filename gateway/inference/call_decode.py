@@ -6,7 +6,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from gateway import errors
-from gateway.inference.call_quote import quote_call
+from gateway.inference.call_checks import check_call
+from gateway.inference.call_quote import find_model, quote_call
 from gateway.inference.call_stages import CallRequest, QuotedCall
 from gateway.inference.endpoint import Endpoint, Received
 from gateway.inference.idempotency import check_name
@@ -52,11 +53,13 @@ async def quote_in_turns(
 ) -> tuple[str, QuotedCall]:
     """Decode a request and quote it, each in a turn if it is large: 20,000 messages take 4 ms to decode and 2 to quote.
 
-    `fetch`: what it names by address is fetched in between.
+    In between, its hooks run and, if `fetch`, what it names by address is fetched.
     """
     account, is_large = asked.key.account, received.body.is_large
     async with services.paced_steps.turn(account, asked) if is_large else nullcontext():
         digest = decode_call(asked, endpoint, services, received)
+    if find_model(asked.content.model, services).hooks:
+        await check_call(asked, endpoint, services, received)
     if fetch:
         await fetch_media(asked, endpoint, services)
     async with services.paced_steps.turn(account, asked) if is_large or asked.media is not None else nullcontext():

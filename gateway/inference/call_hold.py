@@ -33,6 +33,8 @@ async def hold_cost(asked: CallRequest, quoted: QuotedCall, endpoint: Endpoint[A
     try:
         if quoted.model.base is not None:  # an own price needs its table before its first hold
             await services.price_tables.ensure(quoted.quote.price)
+        if asked.batch is not None:
+            asked.batch.reserve(quoted.quote.hold)
         try:
             hold = await services.ledger.admit(asked.request_id, asked.key, quoted.quote)
         except ADMITTED_AGAIN as error:
@@ -133,12 +135,14 @@ async def _reprice(
     if isinstance(price, UnreadablePrice):
         await check_permission(asked, services)
         services.unreadable_prices.refused(account, quoted.model.name, price)
-    model = services.catalog.priced(quoted.model.base or quoted.model, terms)
+    model = services.catalog.priced(quoted.model.base or quoted.model, terms, in_batch=asked.batch is not None)
     quoted = quote_at(asked, model, endpoint, terms, services)
     if tags:
         quoted = structs.replace(quoted, quote=structs.replace(quoted.quote, tags=tags))
     if model.base is not None:
         await services.price_tables.ensure(quoted.quote.price)
+    if asked.batch is not None:
+        asked.batch.reserve(quoted.quote.hold)
     return quoted
 
 

@@ -38,13 +38,23 @@ def quote_call(
     model = asked.model = find_model(asked.content.model, services)
     asked.session = services.sessions.of(asked.session, asked.content, asked.key.account, model.name)
     terms = services.ledger.terms.of(asked.key.account).terms
-    if terms is not LIST_PRICES:
-        try:
-            model = services.catalog.priced(model, terms)
-        except errors.PriceUnreadable:
-            terms = UNREADABLE
+    if terms is not LIST_PRICES or asked.batch is not None:
+        model, terms = _at_own_price(model, terms, services, in_batch=asked.batch is not None)
     asked.content = endpoint.for_model(asked.content, model)
     return quote_at(asked, model, endpoint, terms, services, adapted)
+
+
+def quote_replaced(asked: CallRequest, quoted: QuotedCall, endpoint: Endpoint[Any], services: Services) -> QuotedCall:
+    """The quote of the same call with another request, which a hook has returned."""
+    asked.content = endpoint.for_model(asked.content, quoted.model)
+    return quote_at(asked, quoted.model, endpoint, quoted.quote.terms, services)
+
+
+def _at_own_price(model: Model, terms: PriceTerms, services: Services, *, in_batch: bool) -> tuple[Model, PriceTerms]:
+    try:
+        return services.catalog.priced(model, terms, in_batch=in_batch), terms
+    except errors.PriceUnreadable:
+        return model, UNREADABLE
 
 
 def quote_at(

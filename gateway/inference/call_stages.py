@@ -19,6 +19,7 @@ from gateway.billing.quote import Quote
 from gateway.catalog import Model
 from gateway.http_server.reply import ResponseWriter
 from gateway.inference.call import Call, Caller
+from gateway.inference.hooked_call import HookedCall
 from gateway.inference.idempotency import Claim
 from gateway.ledger.api_key import ApiKey
 from gateway.routing.request_adaptation import Adapted
@@ -33,6 +34,13 @@ class NamedEndpoint(Protocol):
     def name(self) -> str: ...
     @property
     def permission(self) -> str: ...
+
+
+class BatchTerms(Protocol):
+    """The batch that a call is a line of: the call has the price of batches, and its hold is part of their budget."""
+
+    def reserve(self, amount: int) -> None:
+        """Make room for a hold of `amount` nano-units, in place of an earlier one; raises the error of a refusal."""
 
 
 class CallRequest(Struct, eq=False):
@@ -57,6 +65,8 @@ class CallRequest(Struct, eq=False):
     call: Call | None = None  # once it was admitted
     media: Share | None = None  # of the memory for content that was fetched
     trace: CallTrace | None = None  # of a request that is traced
+    hooked: HookedCall | None = None  # of a model with hooks
+    batch: BatchTerms | None = None  # of a line of a batch
 
 
 class QuotedCall(Struct, frozen=True):

@@ -13,6 +13,7 @@ from gateway.errors import GatewayError, UpstreamError, UpstreamTruncated
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint
 from gateway.inference.services import Services
+from gateway.inference.stream_checks import CheckedStream, stream_hooks
 from gateway.inference.text_fast_path import TextRelay, open_fast_path
 from gateway.ledger.inflight_checkpoint import Slot
 from gateway.plugins.isolation import TURN, yield_to_loop
@@ -23,11 +24,12 @@ from gateway.routing.dispatcher import Dispatcher, Opened
 async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], services: Services) -> bytes:
     """Send all frames of the stream except the last ones, which are returned."""
     limit = endpoint.hold_limit(call, services.ledger)
+    checks = () if call.hooked is None else stream_hooks(call, services)
     item, rest, encoder, sink = opened.first, opened.rest, call.encoder, call.sink
     assert sink is not None
     slot: Slot | None = None  # stores what was delivered, in case this worker is killed
     fast_path: TextRelay | None = None
-    continuation = endpoint.continuation(call, opened, services)
+    continuation = None if checks else endpoint.continuation(call, opened, services)
     delivered = None if continuation is None else continuation.delivered
     kept, trace = delivered, call.sending.trace
     if trace is not None and trace.keeps_texts:
@@ -35,6 +37,9 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
     taken, started = 0, monotonic()
     services.clock.relays(call)
     try:
+        if checks:
+            rest = opened.rest = CheckedStream(call, opened, checks, services).items()
+            item = await anext(rest, None)
         while item is not None:
             if kept is not None:
                 kept.note(item)

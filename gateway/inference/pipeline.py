@@ -15,14 +15,18 @@ from typing import Any
 from gateway import errors
 from gateway.amounts import format_amount
 from gateway.http_client.send_state import track
+from gateway.inference.answer_checks import check_answer
 from gateway.inference.call import Call
+from gateway.inference.call_checks import check_call
 from gateway.inference.call_decode import DROPPED, decode_call, quote_in_turns
 from gateway.inference.call_end import close_claim, fail, fail_stopped, settle
 from gateway.inference.call_hold import check_call_scopes, check_permission, hold_cost
-from gateway.inference.call_quote import quote_call, with_tags
+from gateway.inference.call_quote import quote_call, quote_replaced, with_tags
+from gateway.inference.call_route import order
 from gateway.inference.call_stages import CallRequest, QuotedCall
 from gateway.inference.endpoint import Endpoint, Received
 from gateway.inference.event_stream import close_stream, relay
+from gateway.inference.hooked_call import HookedCall
 from gateway.inference.idempotency import Claim, StoredAnswer
 from gateway.inference.services import Services
 from gateway.log import gateway_log
@@ -55,6 +59,8 @@ class Pipeline:
             else:
                 digest = decode_call(asked, endpoint, services, received)
                 quoted = quote_call(asked, endpoint, services)
+                if quoted.model.hooks and await check_call(asked, endpoint, services, received):
+                    quoted = quote_replaced(asked, quoted, endpoint, services)
             if services.settings.server.tags:
                 quoted = with_tags(quoted, asked, received.tags, services)
         except errors.GatewayError:
@@ -64,9 +70,17 @@ class Pipeline:
         if name is not None and not await self._claim(asked, quoted, name, digest):
             return
         call = await hold_cost(asked, quoted, endpoint, services)
-        call.sending.account, call.sending.trace = call.key.account, asked.trace
-        track(call.sending)
+        sending = call.sending
+        sending.account, sending.trace, sending.hold, sending.quote = (
+            call.key.account,
+            asked.trace,
+            call.hold,
+            call.quote,
+        )
+        track(sending)
         try:
+            if asked.hooked is not None:
+                await self._begin_hooked(call, asked.hooked)
             if not call.client_gone:
                 await (self._stream(call, endpoint) if endpoint.is_relayed(call) else self._answer(call, endpoint))
         except asyncio.CancelledError:
@@ -135,6 +149,10 @@ class Pipeline:
         if call.sending.trace is not None and call.sending.trace.keeps_texts:
             call.sending.trace.answer = answer
         body, media_type = await endpoint.encode(call, answer, services)
+        if call.hooked is not None:
+            body = await check_answer(call, body, media_type, services)
+            if call.stop_by:
+                raise asyncio.CancelledError
         settle(call, services)
         record, headers = call.record, call.reply.headers
         assert record is not None
@@ -168,6 +186,11 @@ class Pipeline:
         last = endpoint.last_frames(call, last)
         settle(call, services)
         sink.finish(last)
+
+    async def _begin_hooked(self, call: Call, hooked: HookedCall) -> None:
+        """Give the call what its hooks share, and order its candidates."""
+        call.hooked, hooked.session = hooked, call.quote.session
+        await order(call, self._services)
 
     def _describe(self, call: Call) -> None:
         """Set the headers that name the provider that served and the dropped fields."""

@@ -9,6 +9,8 @@ from gateway.accounts.sealed_text import SealedText
 from gateway.catalog import Catalog
 from gateway.config.settings import Settings
 from gateway.history.usage_question import UsageHistory
+from gateway.hooks.call_hooks import CallHooks
+from gateway.hooks.foreign_keys import ForeignKeys
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
 from gateway.inference.call import Call
@@ -83,6 +85,8 @@ class Services(Protocol):
     caller_addresses: CallerAddresses
     unreadable_prices: UnreadablePrices
     media_fetching: MediaFetching
+    call_hooks: CallHooks
+    foreign_keys: ForeignKeys
 
     @property
     def clock(self) -> Clock: ...

@@ -104,6 +104,10 @@ def _record(call: Call, usage: Usage, cost: int) -> CallRecord:
         answers,
         call.quote.session,
         call.joined,
+        call.detail,
+        call.hold.price_version,
+        served.circuit.key.number if served is not None else 0,
+        None if call.hooked is None else call.hooked.outcomes,
     )
 
 

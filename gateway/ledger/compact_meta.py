@@ -26,7 +26,7 @@ COUNTS = (
 ORDER = (
     "key", "model", "provider", "upstream", "usage", "estimated", "attempts", "outcome", "price", "hold", "clamped",
     "reclaimed", "served_model", "endpoint", "service_tier", "duration_ms", "first_token_ms", "user", "tags",
-    "price_factor", "upstream_cost", "answers", "session", "joined",
+    "price_factor", "upstream_cost", "answers", "hooks", "session", "joined",
 )  # fmt: skip
 COUNTS_ORDER = (
     "in_text", "in_cached", "in_cache_write_short", "in_cache_write_long", "in_audio", "in_image", "out_text",

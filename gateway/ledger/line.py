@@ -179,6 +179,7 @@ EXTRA = (
     "note",
     "user",
     "tags",
+    "hooks",
     "session",
 )
 

@@ -43,6 +43,7 @@ class LineMeta(Struct, omit_defaults=True):
     price_factor: str = ""  # decimal text of the factor of the price; empty for 1
     upstream_cost: int | None = None  # what the operator pays; None if the target has no cost price
     answers: tuple[AttemptAnswer, ...] | None = None  # of each attempt; None if the outcome says as much
+    hooks: Mapping[str, str] | None = None  # what came of the hooks of its model, by name
     session: str = ""  # the id of the session; absent where there is none, and in lines of older versions
     joined: Joined | None = None  # the seam of an answer that two targets gave
 
@@ -157,6 +158,7 @@ def settled_meta(hold: Hold, record: CallRecord, *, clamped: bool) -> str:
         hold.price_factor,
         record.upstream_cost,
         record.answers,
+        record.hooks,
         record.session,
         record.joined,
     )

@@ -107,7 +107,7 @@ class SettlementWriter:
         Without a record the call was abandoned and is free. An impossible cost is replaced by the hold's amount and
         marked as clamped. A failure is logged.
         """
-        entry = _release(hold, record) if free or record is None else _charge(hold, record)
+        entry = _release(hold, record) if free or record is None else charge_entry(hold, record)
         self._booked += 1
         self._batches.put(entry.account, Waiting(entry))
 
@@ -171,9 +171,10 @@ class SettlementWriter:
     def _command(self, batch: Batch[Waiting], key: str) -> bytes:
         """The EVALSHA with `_arguments`, formatted directly: a third of the time of packing a list."""
         text = f"*{4 + 9 * len(batch.items)}{self._start}{LENGTH[len(key)]}{key}"
+        form = self._line_form
         for item in batch.items:
             e = item.entry
-            request_id, key_id, kind, meta = e.request_id, e.key_id, e.kind, self._meta(e)
+            request_id, key_id, kind, meta = e.request_id, e.key_id, e.kind, e.meta if form is None else form(e.meta)
             amount, tokens, at, hold = (
                 str(e.amount),
                 str(e.tokens),
@@ -199,13 +200,10 @@ class SettlementWriter:
                 e.tokens,
                 e.at,
                 e.force,
-                self._meta(e),
+                e.meta if self._line_form is None else self._line_form(e.meta),
                 e.hold if e.hold >= 0 else held_in(e.meta),
             )
         return args
-
-    def _meta(self, entry: Entry) -> str:
-        return entry.meta if self._line_form is None else self._line_form(entry.meta)
 
     def _answered(self, batch: Batch[Waiting], reply: list[Any]) -> None:
         if reply[0] == NOACCT:
@@ -346,7 +344,8 @@ def _forget(future: asyncio.Future[str]) -> None:
         future.exception()
 
 
-def _charge(hold: Hold, record: CallRecord) -> Entry:
+def charge_entry(hold: Hold, record: CallRecord) -> Entry:
+    """The entry that charges the cost of a call; an impossible cost is replaced by the hold."""
     amount = record.cost
     clamped = not 0 <= amount <= MAX_AMOUNT
     if clamped:

@@ -156,6 +156,19 @@ METRICS = (
         "Records of calls that a plugin did not get because its `call_settled` hook is too slow",
         ("plugin",),
     ),
+    MetricSpec(
+        "gateway_hook_runs",
+        "counter",
+        "Runs of asynchronous hooks, and runs that were not begun, by what they do and by their outcome",
+        ("hook", "kind", "outcome"),
+    ),
+    MetricSpec(
+        "gateway_hook_seconds",
+        "histogram",
+        "Time of a run of an asynchronous hook",
+        ("hook",),
+        (*STORE, 0.5, 1.0, 2.5, 5.0),
+    ),
     MetricSpec("gateway_traces_lost", "counter", "Traced calls whose spans no collector took"),
     MetricSpec("gateway_log_lines_dropped", "counter", "Lines of the log that were dropped because nobody read it"),
     MetricSpec(
@@ -185,6 +198,20 @@ METRICS = (
     MetricSpec("gateway_store_restarts", "counter", "Embedded store processes that ended and were started again"),
     MetricSpec("gateway_console_restarts", "counter", "Console processes that ended and were started again"),
     MetricSpec("gateway_importer_restarts", "counter", "Importer processes that ended and were started again"),
+    MetricSpec("gateway_batches_restarts", "counter", "Processes of batches that ended and were started again"),
+    MetricSpec("gateway_batches_open", "gauge", "Batches of this machine that have not ended", total="max"),
+    MetricSpec(
+        "gateway_batches_ended",
+        "counter",
+        "Batches that ended; status is completed, failed, expired or cancelled",
+        ("status",),
+    ),
+    MetricSpec(
+        "gateway_batch_lines",
+        "counter",
+        "Lines of batches; result is completed, failed, or retried for a call that is made again",
+        ("result",),
+    ),
     MetricSpec(
         "gateway_emails", "counter", "E-mails by whether the mail server took them: sent or failed", ("result",)
     ),

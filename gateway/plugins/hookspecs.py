@@ -1,4 +1,4 @@
-"""The four hooks of plugins: synchronous, called at start-up or once per call, never per chunk.
+"""The five hooks of plugins: synchronous, called at start-up or once per call, never per chunk.
 
 `call_settled` and `shutdown` are called in a thread of the plugin, so that one that blocks delays only itself.
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gateway.billing.call_record import CallRecord
+    from gateway.plugins.hook import Hook
     from gateway.plugins.host import Gateway
     from gateway.plugins.provider import Provider
 
@@ -33,6 +34,11 @@ hookimpl = pluggy.HookimplMarker("gateway")
 @hookspec
 def register_providers(register: Callable[[type[Provider]], None]) -> None:
     """Call `register(MyProvider)` for every provider class this plugin brings."""
+
+
+@hookspec
+def register_hooks(register: Callable[[type[Hook]], None]) -> None:
+    """Call `register(MyHook)` for every class of asynchronous hooks this plugin brings."""
 
 
 @hookspec

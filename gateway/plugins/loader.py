@@ -1,6 +1,7 @@
 """Loads plugins: built-in ones by name, others by entry point; a failing plugin never stops the others.
 
-`load_plugins(settings.plugins)` returns `Plugins`: the provider classes by name, one report per plugin, and the hooks.
+`load_plugins(settings.plugins)` returns `Plugins`: the classes of providers and of asynchronous hooks by name, one
+report per plugin, and the synchronous hooks.
 A plugin that raises at import or at registration is reported and left out. Sharp edge: if two plugins register a
 provider of the same name, a built-in one is used before a third-party one, and otherwise the first one.
 """
@@ -19,6 +20,7 @@ from msgspec import Struct
 from gateway.config.settings import PluginSettings
 from gateway.log import PluginLog, redact
 from gateway.plugins import hookspecs
+from gateway.plugins.hook import HOOK_CAPABILITIES, Hook, hook_capabilities
 from gateway.plugins.isolation import is_plugin_error
 from gateway.plugins.provider import CAPABILITIES, Provider, capabilities_of
 from gateway.version import __version__
@@ -55,6 +57,7 @@ class PluginReport(Struct, kw_only=True):
     version: str
     source: str  # "built-in", or the distribution it came with
     providers: list[str] = []
+    hooks: list[str] = []
     capabilities: list[str] = []
     state: str = "active"  # active · failed · disabled · quarantined
     reason: str = ""
@@ -78,6 +81,7 @@ class Plugins:
     def __init__(self, log: PluginLog | None = None) -> None:
         self.log = log or PluginLog()
         self.providers: dict[str, type[Provider]] = {}
+        self.hooks: dict[str, type[Hook]] = {}
         self.reports: list[PluginReport] = []
         self._hooks = pluggy.PluginManager("gateway")
         self._hooks.add_hookspecs(hookspecs)
@@ -89,20 +93,23 @@ class Plugins:
             module = find()
             self._hooks.register(module, name=report.name)
             self._hooks.check_pending()
-            self._register_providers(report, module)
+            for provider in self._registered("register_providers", module):
+                self._accept(report, provider)
+            for hook in self._registered("register_hooks", module):
+                self._accept_hook(report, hook)
         except BaseException as error:
             # Third-party code may raise anything while it loads; only this plugin fails.
             if not is_plugin_error(error):
                 raise
             self._fail(report, redact(f"{type(error).__name__}: {error}"[:MAX_REASON]))
 
-    def _register_providers(self, report: PluginReport, module: Any) -> None:
-        offered: list[type[Provider]] = []
+    def _registered(self, hook: str, module: Any) -> list[Any]:
+        """What the plugin registers in its implementation of `hook`."""
+        offered: list[Any] = []
         # Call only this plugin's implementation; the others were called before.
         others = [plugin for plugin in self._hooks.get_plugins() if plugin is not module]
-        self._hooks.subset_hook_caller("register_providers", others)(register=offered.append)
-        for provider in offered:
-            self._accept(report, provider)
+        self._hooks.subset_hook_caller(hook, others)(register=offered.append)
+        return offered
 
     def _accept(self, report: PluginReport, provider: Any) -> None:
         if not (isinstance(provider, type) and issubclass(provider, Provider)):
@@ -116,11 +123,27 @@ class Plugins:
         have = {*report.capabilities, *capabilities_of(provider)}
         report.capabilities = [name for name in CAPABILITIES if name in have]
 
+    def _accept_hook(self, report: PluginReport, hook: Any) -> None:
+        if not (isinstance(hook, type) and issubclass(hook, Hook)):
+            raise TypeError(f"register() takes a Hook class, not {hook!r}")
+        if not (isinstance(hook.name, str) and hook.name):
+            raise TypeError(f"{hook.__name__} has no name")
+        if hook.name in self.hooks:
+            raise ValueError(f"a hook named {hook.name!r} is registered already")
+        does = hook_capabilities(hook)
+        if not does:
+            raise TypeError(f"{hook.__name__} does nothing: it has no base class of {', '.join(HOOK_CAPABILITIES)}")
+        self.hooks[hook.name] = hook
+        report.hooks.append(hook.name)
+        report.capabilities += [name for name in does if name not in report.capabilities]
+
     def _fail(self, report: PluginReport, reason: str) -> None:
         report.state, report.reason = "failed", reason
         for name in report.providers:
             self.providers.pop(name, None)
-        report.providers = []
+        for name in report.hooks:
+            self.hooks.pop(name, None)
+        report.providers, report.hooks = [], []
         if self._hooks.has_plugin(report.name):
             self._hooks.unregister(name=report.name)
         self.log.not_loaded(report.name, reason)

@@ -68,6 +68,7 @@ class CallDetails(Struct, frozen=True, kw_only=True):
             **{name: meta.get(name, False) for name in _FLAGS},
             "late": any(line.late for line in self.lines),
             "attempts": meta.get("attempts", 0),
+            "hooks": meta.get("hooks") or {},
             "joined": meta.get("joined"),
             "answers": answers_in(meta, for_operator=self.with_costs),
             "duration_ms": meta.get("duration_ms", 0),

@@ -17,6 +17,7 @@ from gateway.log import gateway_log
 from gateway.metrics import Metrics
 from gateway.routing.circuit_breaker import SAID_BY_UPSTREAM, Circuit, CircuitKey
 
+HOOKS = "hooks/"  # before the names of hooks, whose circuits count as those of providers; no provider has a slash
 IN_USE = 600.0  # seconds since its last answer in which a target counts as used
 
 CircuitEvent = Callable[[Circuit], None]
@@ -72,12 +73,12 @@ class CircuitRegistry:
         return not any(circuit.count.works(now, used_within=IN_USE) for circuit in targets if circuit.cause is None)
 
     def keep(self, targets: Iterable[CircuitKey]) -> None:
-        """Remove every circuit except those of these targets, of any capability, and those above them."""
+        """Remove every circuit except those of hooks, and of these targets, of any capability, and those above them."""
         kept: set[CircuitKey] = set()
         for key in targets:
             kept.update((key, CircuitKey(key.provider, key.credential), CircuitKey(key.provider)))
         for key in list(self._circuits):
-            if structs.replace(key, capability="") not in kept:
+            if structs.replace(key, capability="") not in kept and not key.provider.startswith(HOOKS):
                 self._note(key, None)
                 del self._circuits[key]
 

@@ -285,7 +285,7 @@ class Dispatcher:
             if raced and not (task.done() and _failed(task)):
                 self.metrics.inc("gateway_hedges_lost", (candidate.model.name, candidate.target.provider))
             task.cancel()
-            self.stuck.watch(task, candidate)
+            self.stuck.watch(task, candidate.circuit)
             self._losers.add(task)
             task.add_done_callback(partial(self._dropped, candidate))
 

@@ -1,7 +1,8 @@
-"""Tasks that a provider does not let end after their cancellation: cancelled again, counted, and held against it.
+"""Tasks that a plugin does not let end after their cancellation: cancelled again, counted, and held against it.
 
 Python cannot end such a task. Its call is settled and answered without it. After `STUCK_AFTER` seconds the task counts
-as a failure of the provider's code, so that a provider that keeps doing this is quarantined and cannot fill the memory.
+as a failure of the plugin's code. So a provider or a hook that keeps doing this is quarantined and cannot fill the
+memory.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from gateway.log import PluginLog
 from gateway.metrics import Metrics
-from gateway.routing.router import Candidate
+from gateway.routing.circuit_breaker import Circuit
 
 STUCK_AFTER = 5.0  # seconds; a provider may clean up meanwhile
 
@@ -28,18 +29,18 @@ class StuckTasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def watch(self, task: asyncio.Task[Any], candidate: Candidate) -> None:
-        """`task` was cancelled; the code of the candidate's provider runs in it."""
+    def watch(self, task: asyncio.Task[Any], circuit: Circuit) -> None:
+        """`task` was cancelled; the code of the circuit's provider or hook runs in it."""
         if task.done() or task in self._tasks:
             return
-        self._tasks[task] = asyncio.get_running_loop().call_later(STUCK_AFTER, self._stuck, task, candidate)
+        self._tasks[task] = asyncio.get_running_loop().call_later(STUCK_AFTER, self._stuck, task, circuit)
         task.add_done_callback(self._ended)
 
-    def _stuck(self, task: asyncio.Task[Any], candidate: Candidate) -> None:
-        provider = candidate.target.provider
+    def _stuck(self, task: asyncio.Task[Any], circuit: Circuit) -> None:
+        provider = circuit.key.provider
         self._log.provider_stuck(provider, STUCK_AFTER)
         self._metrics.inc("gateway_stuck_tasks", (provider,))
-        candidate.circuit.stalled(time.monotonic())
+        circuit.stalled(time.monotonic())
         self._again(task)
 
     def _again(self, task: asyncio.Task[Any]) -> None:

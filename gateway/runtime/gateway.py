@@ -8,11 +8,11 @@ admitted with, and replaced providers are closed later.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 
 from gateway.accounts.authenticator import Authenticator
+from gateway.accounts.keys import Keys
 from gateway.accounts.pepper import Peppers
 from gateway.accounts.sealed_text import SealedText
 from gateway.accounts.store_claim import prove_pepper
@@ -25,6 +25,8 @@ from gateway.config.toml_reader import SettingsError, SettingsProblem
 from gateway.discovery.discovered import Discovered
 from gateway.discovery.list_watch import ListWatch
 from gateway.errors import GatewayError
+from gateway.hooks.call_hooks import CallHooks
+from gateway.hooks.foreign_keys import ForeignKeys
 from gateway.http_client.upstream import Upstream
 from gateway.ids import Ids
 from gateway.inference.active_calls import ActiveCalls
@@ -46,7 +48,7 @@ from gateway.ledger.refusal_counts import RefusalCounts
 from gateway.log import AccessLog, PluginLog, gateway_log
 from gateway.metrics import Metrics
 from gateway.plugins.hook_threads import HookThreads
-from gateway.plugins.instances import build_providers
+from gateway.plugins.instances import all_instances, build_providers, packages
 from gateway.plugins.isolation import CLOSE_WITHIN, end_within
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.provider import Provider
@@ -59,7 +61,7 @@ from gateway.routing.router import Router
 from gateway.runtime.descriptors import descriptor_limit, shares
 from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.usage_client import UsageClient
-from gateway.runtime.watchdog import Stall, Watchdog
+from gateway.runtime.watchdog import Watchdog, note_stall
 from gateway.store import Store
 from gateway.store.greeting import ServerIdentity
 from gateway.store.identity import StoreGuard
@@ -68,8 +70,6 @@ from gateway.uploads.body_budgets import BodyBudgets
 
 #: Seconds for which a replaced provider is kept for its running calls: the longest time of a call.
 RETIRE_AFTER = 3600.0
-#: The package of the built-in providers; each has its own package or module.
-BUILTIN_PACKAGE = "gateway_providers"
 
 
 class Gateway:
@@ -140,12 +140,21 @@ class Gateway:
         self.reasoning = HiddenReasoningTargets()
         self.router = Router(self.catalog, self.providers, health=self.health, reasoning=self.reasoning)
         self.dispatcher = Dispatcher(self.metrics, self.log)
+        self.call_hooks = CallHooks(
+            plugins,
+            self.upstream,
+            health=self.health,
+            stuck=self.dispatcher.stuck,
+            metrics=self.metrics,
+            log=self.log,
+        )
+        self.foreign_keys = ForeignKeys(self.call_hooks, self.auth, Keys(store, lambda: self._peppers))
         self.active_calls = ActiveCalls(self.ledger, store)
         self.clock = CallClock(self, self.active_calls.calls)
         self.disconnects = Disconnects(self.ledger)
         self.usage_history = UsageClient(settings.data_dir)
         self.overload = OverloadMonitor(max_lag=limits.max_loop_lag, max_memory=limits.max_memory)
-        self.watchdog = Watchdog(self.overload, self._stalled, largest_body=self.active_calls.largest_body)
+        self.watchdog = Watchdog(self.overload, partial(note_stall, self), largest_body=self.active_calls.largest_body)
         self.hooks = HookThreads(plugins, on_lost=self._records_lost)
         self.failures = RecentFailures(store)
         self.settlement = Settlement(self.ledger, self.metrics, self.hooks, self.failures)
@@ -174,6 +183,7 @@ class Gateway:
         gateway = cls(
             settings, store, plugins, pepper=pepper, previous_pepper=previous_pepper, journal=journal, machine=machine
         )
+        await gateway.call_hooks.start(settings)
         await gateway._use_providers(settings)
         await gateway._begin_lists()
         gateway.router = await gateway._router(gateway.catalog)
@@ -201,7 +211,14 @@ class Gateway:
         async with self._changing:
             found = await self.lists.with_lists(settings)
             catalog = await asyncio.to_thread(Catalog.build, found.settings, (self.settings, self.catalog))
-            await self._use_providers(settings, previous=self.settings)
+            hooks = await self.call_hooks.prepare(settings)
+            try:
+                await self._use_providers(settings, previous=self.settings)
+            except SettingsError:
+                await self.call_hooks.drop(hooks)
+                raise
+            self.call_hooks.use(hooks)
+            self._watch_packages()
             await self.price_tables.publish(catalog.prices())  # before the first hold at one of them
             await self.traces.use(settings.telemetry)
             self._use(found.settings, catalog, await self._router(catalog))
@@ -292,7 +309,7 @@ class Gateway:
         fresh = [name for name in wanted if name not in kept]
         made = await build_providers(fresh, settings, plugins=self.plugins, upstream=self.upstream)
         if not stale and (lost := [name for name in fresh if name in self.providers and name not in made.instances]):
-            for provider in _instances(made.instances):
+            for provider in all_instances(made.instances):
                 await self._close_provider(provider)
             raise SettingsError([_problem(name, made.reason(name), settings) for name in lost])
         renewed = set(made.instances)
@@ -303,32 +320,25 @@ class Gateway:
                 made.instances[name] = dict(sorted({**self.providers[name], **made.instances.get(name, {})}.items()))
         self._replace({**kept, **made.instances})
         self.model_health.use(self.catalog, self.providers)
-        self.watchdog.packages = _packages(self.providers)
-        self.watchdog.instances = {id(one): name for name, them in self.providers.items() for one in them.values()}
+        self._watch_packages()
         self.secrets.watch(made.files, kept={*kept, *stale})
         self.health.reset(renewed)
+
+    def _watch_packages(self) -> None:
+        """Tell the watchdog whose code is whose."""
+        hooks = self.call_hooks.instances
+        self.watchdog.packages = packages(self.providers, hooks)
+        named = {id(one): name for name, them in self.providers.items() for one in them.values()}
+        self.watchdog.instances = named | {id(one): name for name, one in hooks.items()}
 
     def _records_lost(self, plugin: str, records: int) -> None:
         self.metrics.inc("gateway_hook_records_lost", (plugin,), records)
 
-    def _stalled(self, stall: Stall) -> None:
-        """The loop was blocked: log it, and count it against the provider unless a large request explains it."""
-        names = self.watchdog.names(stall.package, stall.provider)
-        if not stall.is_explained:
-            for name in names:
-                self.health.provider(name).stalled(time.monotonic())
-        culprit = f"by provider {', '.join(names)} " if names else ""
-        size = f" with a request of {stall.body} bytes" if names and stall.is_explained else ""
-        gateway_log.error(
-            "the event loop stood still for %.2f s %sat %s%s", stall.seconds, culprit, stall.location, size
-        )
-        self.metrics.observe("gateway_loop_stall_seconds", (names[0] if names else "",), stall.seconds)
-
     def _replace(self, providers: dict[str, dict[int, Provider]]) -> None:
         """Use these providers from now on, and retire the others."""
         before, self.providers = self.providers, providers
-        stay = set(map(id, _instances(providers)))
-        for provider in _instances(before):
+        stay = set(map(id, all_instances(providers)))
+        for provider in all_instances(before):
             if id(provider) not in stay:
                 self._retired.append(provider)
                 asyncio.get_running_loop().call_later(RETIRE_AFTER, self._release, provider)
@@ -365,8 +375,9 @@ class Gateway:
         self.access_log.flush()
         await self.hooks.shutdown(self)
         await self.traces.close()
-        for provider in [*_instances(self.providers), *self._retired]:
+        for provider in [*all_instances(self.providers), *self._retired]:
             await self._close_provider(provider)
+        await self.call_hooks.close()
         await self.upstream.close()
         if self.ledger.recovery is not None:
             await self.ledger.recovery.close()
@@ -381,18 +392,3 @@ class Gateway:
 
 def _problem(provider: str, reason: str, settings: Settings) -> SettingsProblem:
     return SettingsProblem(settings.file_of("providers", provider), f"providers.{provider}", reason)
-
-
-def _instances(providers: Mapping[str, Mapping[int, Provider]]) -> list[Provider]:
-    return [provider for instances in providers.values() for provider in instances.values()]
-
-
-def _packages(providers: Mapping[str, Mapping[int, Provider]]) -> dict[str, list[str]]:
-    """The packages with the code of providers, and the names of the providers in each."""
-    found: dict[str, list[str]] = {}
-    for name, instances in providers.items():
-        for provider in list(instances.values())[:1]:
-            steps = type(provider).__module__.split(".")
-            depth = 2 if steps[0] == BUILTIN_PACKAGE else 1
-            found.setdefault(".".join(steps[:depth]), []).append(name)
-    return found

@@ -5,8 +5,8 @@
     helper = Helper("importer", channel)
     await helper.run(work)          # async def work(briefing: HelperBriefing, store: Store) -> None
 
-The importer and the console are helpers (`helper_process` starts them). A helper gets the configuration over its
-channel, and ends at SIGTERM or when the supervisor is gone.
+The importer, the console and the runner of batches are helpers (`helper_process` starts them). A helper gets the
+configuration over its channel, and ends at SIGTERM or when the supervisor is gone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Helper:
     def __init__(
         self, name: str, channel: socket.socket, on_message: Callable[[Message], None] = lambda message: None
     ) -> None:
-        self._name = name  # importer or console
+        self._name = name  # importer, console or batches
         self._socket = channel
         self._on_message = on_message
         self._channel: Channel | None = None

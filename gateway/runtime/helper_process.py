@@ -1,4 +1,4 @@
-"""The supervisor's side of a helper, the importer or the console: one process after the other, each with a channel.
+"""The supervisor's side of a helper (importer, console, batches): one process after the other, each with a channel.
 
 Calls do not depend on helpers: a gateway serves while one of them cannot start.
 """
@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from gateway.accounts.pepper import Peppers
 from gateway.config.configuration import Configuration
 from gateway.http_server.tls_pair import TlsPair
 from gateway.log import gateway_log
@@ -34,6 +35,7 @@ class HelperBriefing(msgspec.Struct, array_like=True):
     deployment: str = ""  # of the store; empty before the store was reached for the first time
     socket: str = ""  # of the embedded store
     tls: TlsPair | None = None  # of the console's port
+    peppers: Peppers | None = None  # of the runner of batches, whose calls are those of a worker
 
 
 class HelperProcess:

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from gateway.batches.batch import ENDED
 from gateway.config.settings import DEFAULT_GROUP, ModelSettings, Settings, TargetSettings
 from gateway.errors.unavailable import StoreFate
 from gateway.errors.upstream import UpstreamError
 from gateway.metrics import METRICS, UNKNOWN
 from gateway.notifications.mailing import SUBJECTS
+from gateway.routing.circuit_registry import HOOKS
 
 Series = tuple[str, tuple[str, ...]]
 
@@ -44,6 +46,9 @@ def known_series(settings: Settings) -> Iterator[Series]:
         yield "gateway_stuck_tasks", (name,)
         causes = ("credential", "credit", "limited", "plugin")
         yield from (("gateway_circuit_opened", ("", name, cause)) for cause in causes)
+    for name in settings.hooks:
+        yield "gateway_stuck_tasks", (HOOKS + name,)
+        yield "gateway_circuit_opened", ("", HOOKS + name, "plugin")
 
 
 def _of_gateway(settings: Settings) -> Iterator[Series]:
@@ -51,6 +56,10 @@ def _of_gateway(settings: Settings) -> Iterator[Series]:
         yield from (("gateway_connections_dropped", (port, kind)) for kind in ("idle", "unfinished", "refused"))
     workers = (f"worker-{number}" for number in range(settings.server.workers))
     helpers = ["importer", *(["console"] if settings.console.enabled else [])]
+    if settings.batches.enabled:
+        helpers.append("batches")
+        yield from (("gateway_batches_ended", (status,)) for status in sorted(ENDED))
+        yield from (("gateway_batch_lines", (result,)) for result in ("completed", "failed", "retried"))
     yield from (("gateway_process_cpu_seconds", (name,)) for name in ("supervisor", *helpers, *workers))
     yield from (("gateway_store_errors", (fate.name.lower(),)) for fate in StoreFate)
     yield from (("gateway_reloads", (result,)) for result in ("used", "refused", "failed"))

@@ -32,7 +32,7 @@ from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import Store
 
 MEASURE_EVERY = 10  # seconds between two looks at the file system of data_dir, and at the store's memory
-RESTARTED = ("worker", "store", "console", "importer")
+RESTARTED = ("worker", "store", "console", "importer", "batches")
 SUPERVISOR = "supervisor"
 CONFIGURATION = "supervisor: configuration"  # another source, so that an older configuration can be forgotten
 

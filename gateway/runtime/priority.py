@@ -13,7 +13,11 @@ ATTEMPTS, AGAIN_AFTER = 10, 0.11  # seconds: for all users but root the kernel t
 
 #: What is added to the gateway's own niceness. Beside a worker at full load, a tenth of its processor is left for the
 #: importer. Pages wait for calls, too; with 10, a page of a machine at full load took a second.
-NICENESS = {"importer": 10, "console": 5}
+NICENESS = {"importer": 10, "console": 5, "batches": 15}
+
+#: Niceness from which on a process only gets what all others leave: a worker that wakes up runs at once. A process that
+#: is only nice runs on to the end of its time slice.
+IDLE_FROM = 15
 
 
 async def lower_priority(pid: int, niceness: int) -> None:
@@ -28,6 +32,8 @@ async def lower_priority(pid: int, niceness: int) -> None:
     """
     with suppress(OSError):  # it has ended
         os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0) + niceness)
+        if niceness >= IDLE_FROM and hasattr(os, "SCHED_IDLE"):  # Linux
+            os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
         if os.getsid(pid) == pid:  # else the group has other processes, too
             await _lower_group(PROC / str(pid) / "autogroup", niceness)
 

@@ -6,10 +6,12 @@ import asyncio
 import errno
 import socket
 
+from gateway.config.settings import ConsoleSettings
 from gateway.log import gateway_log
 
 Address = tuple[str, int]
 
+CONSOLE_BACKLOG = 128  # connections that wait while the console process starts
 BIND_WITHIN = 1.0  # seconds for the workers of a killed supervisor to release the port
 
 
@@ -32,6 +34,15 @@ def bind_all(host: str, port: int, count: int) -> list[socket.socket]:
             sock.close()
         raise OSError(error.errno, f"cannot listen on {host}:{port}: {error.strerror}") from None
     return sockets
+
+
+async def bind_console(console: ConsoleSettings) -> socket.socket | None:
+    """The listening socket of the console; None if it is off."""
+    if not console.enabled:
+        return None
+    [listener] = await bind_soon(console.host, console.port, 1)
+    listener.listen(CONSOLE_BACKLOG)  # connections wait while the process starts
+    return listener
 
 
 def bind_again(sock: socket.socket) -> socket.socket:

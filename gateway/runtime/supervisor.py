@@ -46,7 +46,7 @@ from gateway.runtime.pid_file import PidFile
 from gateway.runtime.process_manager import Systemd, shutdown_delay
 from gateway.runtime.reloads import Reloads, Result, log_warnings
 from gateway.runtime.side_port import SidePort
-from gateway.runtime.sockets import bind_soon, log_addresses
+from gateway.runtime.sockets import bind_console, bind_soon, log_addresses
 from gateway.runtime.stopping import drain, serve_on
 from gateway.runtime.store_watch import StoreWatch
 from gateway.runtime.worker import Briefing, WorkerSpec, new_event_loop
@@ -60,7 +60,6 @@ from gateway.store.identity import StoreGuard
 from gateway.telemetry.metric_sender import send_metrics
 
 READY_WITHIN = 60.0  # seconds a worker may take to its first request
-CONSOLE_BACKLOG = 128  # connections that wait while the console process starts
 
 
 class StartError(Exception):
@@ -85,6 +84,8 @@ class Supervisor:
         self.recovery: WorkerRecovery | None = None
         self.importer: HelperProcess | None = None
         self.console: HelperProcess | None = None  # None without [console] enabled
+        self.batches: HelperProcess | None = None  # None until [batches] is enabled
+        self._peppers: Peppers | None = None
         self.tls = TlsWatch(self.metrics.certificate, self._send_tls)
         self.failure: BaseException | None = None
         self._machine = secrets.token_hex(8)
@@ -151,12 +152,12 @@ class Supervisor:
         report = ConnectionReport(self.metrics.own, limits.max_connections, "side")
         self.side = SidePort(self, limits, trusted=lambda: trusted_proxies(self.settings), on_full=report)
         await self.side.start((await bind_soon(metrics.host, metrics.port, 1))[0])
-        console = await self._bind_console()
+        console = await bind_console(self.settings.console)
         again, claimed = self._store_is_back, self._store_claimed
         empty = self._accept_empty_store
         self.watch = StoreWatch(self.settings, accept_empty=empty, on_claimed=claimed, on_back=again)
         self.store = await self._open_store(self.watch.guard)
-        peppers = await self.watch.begin(self.store)
+        peppers = self._peppers = await self.watch.begin(self.store)
         await let_older_store_close(self.store, self.settings.data_dir, self._start_importer)
         self._keep(self.watch.run())
         self._keep(self.metrics.watch(self.settings.data_dir, self.store))
@@ -170,6 +171,7 @@ class Supervisor:
         if console is not None:
             self.console = self._helper("console", console)
             self._keep(self.console.keep_alive())
+        self._start_batches()
         self.reloads.begin(self.store)
         self._keep(self.report.run(self.store))
         self._keep(self.relay.others.run(self.store))
@@ -198,6 +200,12 @@ class Supervisor:
         if self.importer is None:
             self.importer = self._helper("importer")
             self._keep(self.importer.keep_alive())
+
+    def _start_batches(self) -> None:
+        """At the start, or with the reload that enables them; one that disables them is for calls only."""
+        if self.batches is None and self.settings.batches.enabled and self._peppers is not None:
+            self.batches = self._helper("batches")
+            self._keep(self.batches.keep_alive())
 
     def _store_claimed(self, deployment: str) -> None:
         """Tell the workers which store they belong to; later ones are told at their start."""
@@ -239,14 +247,6 @@ class Supervisor:
         """The socket of the embedded store; empty if the store is another one."""
         return str(self.embedded.socket) if self.embedded is not None else ""
 
-    async def _bind_console(self) -> socket.socket | None:
-        console = self.settings.console
-        if not console.enabled:
-            return None
-        [listener] = await bind_soon(console.host, console.port, 1)
-        listener.listen(CONSOLE_BACKLOG)  # connections wait while the process starts
-        return listener
-
     def _helper(self, name: str, listener: socket.socket | None = None) -> HelperProcess:
         return HelperProcess(
             name,
@@ -260,7 +260,8 @@ class Supervisor:
     def _helper_briefing(self, name: str) -> HelperBriefing:
         assert self.watch is not None
         tls = self.tls.console if name == "console" else None
-        return HelperBriefing(self.configuration, self.watch.guard.deployment, self._socket(), tls)
+        peppers = self._peppers if name == "batches" else None
+        return HelperBriefing(self.configuration, self.watch.guard.deployment, self._socket(), tls, peppers)
 
     async def _await_ready(self) -> None:
         try:
@@ -300,8 +301,9 @@ class Supervisor:
         self.report.use(self.settings)
         for worker in self.workers:
             worker.send("reload", payload)
-        if self.console is not None:
-            self.console.send("reload", payload)
+        for helper in filter(None, (self.console, self.batches)):
+            helper.send("reload", payload)
+        self._start_batches()
 
     def _send_tls(self, pairs: TlsPairs) -> None:
         for worker in self.workers:
@@ -318,6 +320,8 @@ class Supervisor:
 
     def _helper_ended(self, name: str, source: str) -> None:
         self.metrics.forget(source)
+        if name == "batches" and self.recovery is not None:
+            self.recovery.look()
         if not self.draining.is_set():
             self.metrics.own.inc(f"gateway_{name}_restarts")
 
@@ -356,15 +360,11 @@ class Supervisor:
     async def _release(self) -> None:
         for worker in self.workers:
             await worker.stop(0.0)
-        for helper in (self.console, self.importer):
-            if helper is not None:
-                await helper.stop()
-        if self.side is not None:
-            await self.side.close()
-        if self.recovery is not None:
-            await self.recovery.close()
-        if self.store is not None:
-            await self.store.close()
+        for helper in filter(None, (self.batches, self.console, self.importer)):
+            await helper.stop()
+        for part in (self.side, self.recovery, self.store):
+            if part is not None:
+                await part.close()
         if self.embedded is not None:
             await self.embedded.stop()
         if self.store is not None:

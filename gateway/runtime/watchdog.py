@@ -16,9 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
+from typing import Protocol
 
 from msgspec import Struct
 
+from gateway.log import gateway_log
+from gateway.metrics import Metrics
+from gateway.routing.circuit_registry import CircuitRegistry
 from gateway.runtime.overload import OverloadMonitor
 
 STALLED = 0.25  # seconds without a check
@@ -134,3 +138,23 @@ def _location(frame: FrameType) -> str:
     """The location of a frame, without folders."""
     name = frame.f_code.co_filename.rpartition("/")[2]
     return f"{name}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+class StallNotes(Protocol):
+    """The parts of a worker that a stall concerns."""
+
+    watchdog: Watchdog
+    health: CircuitRegistry
+    metrics: Metrics
+
+
+def note_stall(worker: StallNotes, stall: Stall) -> None:
+    """The loop was blocked: log it, and count it against the plugin unless a large request explains it."""
+    names = worker.watchdog.names(stall.package, stall.provider)
+    if not stall.is_explained:
+        for name in names:
+            worker.health.provider(name).stalled(time.monotonic())
+    culprit = f"by provider {', '.join(names)} " if names else ""
+    size = f" with a request of {stall.body} bytes" if names and stall.is_explained else ""
+    gateway_log.error("the event loop stood still for %.2f s %sat %s%s", stall.seconds, culprit, stall.location, size)
+    worker.metrics.observe("gateway_loop_stall_seconds", (names[0] if names else "",), stall.seconds)

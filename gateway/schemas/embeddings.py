@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from gateway.errors import InvalidType
 from gateway.schemas.chat_response import CompletionUsage
 from gateway.schemas.duplicate_keys import Examined, unexplained_names
 from gateway.schemas.empty_fields import drop_nulls
 from gateway.schemas.request_fields import OWN, Core, Hint, RequestFields, Semantic
+from gateway.schemas.schema_errors import check_one_kind
 from gateway.schemas.validation import BodyDecoder
 
 MAX_INPUTS = 2048
@@ -29,8 +29,6 @@ else:
 
 #: A vector: its numbers, or the same as little-endian IEEE float32, which is half the work for everyone.
 Vector = list[float] | bytes
-
-_KINDS = {str: "a string", int: "an integer", list: "an array"}
 
 
 class EmbeddingRequest(RequestFields, kw_only=True):
@@ -71,17 +69,7 @@ def decode_embedding_request(body: bytes | Examined) -> EmbeddingRequest:
     """The request in `body`; raises only BadRequest errors, each with the wire's code and the exact param."""
     request, fields = _body.decode(body)
     unexplained_names(body, len(fields))
-    _check_one_kind(request.input)
+    check_one_kind(request.input, "input")
     drop_nulls(fields)
     request.take_fields(fields)
     return request
-
-
-def _check_one_kind(items: Input) -> None:
-    if isinstance(items, str):
-        return
-    kind = type(items[0])
-    for index, item in enumerate(items):
-        if type(item) is not kind:
-            text = f"expected {_KINDS[kind]}, as the first item is, but got {_KINDS[type(item)]} instead"
-            raise InvalidType(f"Invalid type for 'input[{index}]': {text}.", param=f"input[{index}]")

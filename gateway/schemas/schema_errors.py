@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -17,6 +17,7 @@ from msgspec import inspect
 
 from gateway.errors import BadRequest, InvalidType, InvalidValue, MissingParameter, OutOfRange
 
+_KINDS = {str: "a string", int: "an integer", list: "an array", object: "an object"}
 _HUGE = 10**30  # stands for any integer of more digits than the widest field has
 
 
@@ -34,6 +35,22 @@ def _integer(text: str) -> int:
 def invalid(param: str, cause: str) -> InvalidValue:
     """The error of a field that breaks a rule."""
     return InvalidValue(f"Invalid '{param}': {cause}.", param=param)
+
+
+def check_one_kind(items: str | Sequence[Any], param: str) -> None:
+    """Raise InvalidType for the first item that is of another kind than the first one; a text alone is none."""
+    if isinstance(items, str):
+        return
+    first = type(items[0])
+    for index, item in enumerate(items):
+        if type(item) is not first and (kind := _kind_of(item)) is not _kind_of(items[0]):
+            text = f"expected {_KINDS[_kind_of(items[0])]}, as the first item is, but got {_KINDS[kind]} instead"
+            raise InvalidType(f"Invalid type for '{param}[{index}]': {text}.", param=f"{param}[{index}]")
+
+
+def _kind_of(item: object) -> type:
+    kind = type(item)
+    return kind if kind in _KINDS else object
 
 
 def first_error(value: Any, kind: inspect.Type, path: str) -> BadRequest | None:

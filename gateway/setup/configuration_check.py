@@ -19,7 +19,7 @@ from gateway.accounts.pepper import PepperError, find_peppers, peppers_of
 from gateway.accounts.store_claim import has_keys, read_identity
 from gateway.config.file_modes import wide_modes
 from gateway.config.loader import demo_settings, load
-from gateway.config.proxy import ProxyError
+from gateway.config.proxy import ProxyError, ProxySetting
 from gateway.config.secret import Secret, SecretError
 from gateway.config.secret_references import secret_texts
 from gateway.config.settings import Settings
@@ -32,8 +32,9 @@ from gateway.http_server.tls_pair import CERT, TlsProblem, read_pairs
 from gateway.ledger.import_hints import DATABASE
 from gateway.log import redact
 from gateway.notifications.webhook import unusable_secrets
-from gateway.plugins.instances import check_options
-from gateway.plugins.isolation import is_plugin_error
+from gateway.plugins.hook import Authenticate, Hook
+from gateway.plugins.instances import check_hook, check_options
+from gateway.plugins.isolation import CLOSE_WITHIN, START_WITHIN, end_within, is_plugin_error
 from gateway.plugins.loader import Plugins, load_plugins
 from gateway.plugins.model_list import ModelList
 from gateway.plugins.provider import Provider, capabilities_of
@@ -51,6 +52,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     demo: bool = False
     offline: bool = False  # the file and the plugins alone: no secret and no store is read
     force: bool = False  # only warn of accounts whose group the configuration lacks
+    live: bool = False  # also start each provider as `gateway serve` does, and close it
 
 
 class Findings(Struct):
@@ -115,7 +117,7 @@ async def check_in_thread(file: Path | None, options: CheckOptions) -> Findings:
 
 async def _check(settings: Settings, findings: Findings, options: CheckOptions) -> None:
     findings.warnings += settings.warnings
-    await _check_plugins(settings, findings, offline=options.offline)
+    await _check_plugins(settings, findings, options)
     if options.offline:
         return
     _check_certificate(settings, findings)
@@ -150,7 +152,7 @@ def _check_certificate(settings: Settings, findings: Findings) -> None:
         findings.warnings.append(f"{CERT}: {warning}")
 
 
-async def _check_plugins(settings: Settings, findings: Findings, *, offline: bool) -> None:
+async def _check_plugins(settings: Settings, findings: Findings, options: CheckOptions) -> None:
     plugins = load_plugins(settings.plugins)
     for report in plugins.reports:
         if report.state == "failed":
@@ -160,14 +162,39 @@ async def _check_plugins(settings: Settings, findings: Findings, *, offline: boo
         if name not in names:
             findings.add(f"no plugin is named {name!r}{suggestion(name, names)}", "plugins", "disabled", index)
     for name in settings.providers:
-        await _check_provider(settings, name, plugins, findings, offline=offline)
-        if not offline:
+        await _check_provider(settings, name, plugins, findings, options)
+        if not options.offline:
             _check_proxy(settings, name, findings)
+    for name in settings.hooks:
+        await _check_hook(settings, name, plugins, findings, options)
     _check_endpoints(settings, plugins, findings)
 
 
+async def _check_hook(
+    settings: Settings, name: str, plugins: Plugins, findings: Findings, options: CheckOptions
+) -> None:
+    try:
+        kind, keys = check_hook(name, settings, plugins)
+    except SettingsError as error:
+        findings.faults += error.problems
+        return
+    except BaseException as error:
+        # The Options class of a third party may raise anything.
+        if not is_plugin_error(error):
+            raise
+        findings.add(f"{type(error).__name__}: {error}", "hooks", name)
+        return
+    if not options.offline:
+        _check_secrets(keys, findings, ("hooks", name))
+    if (reason := await _unusable(kind, keys, live=options.live)) is not None:
+        findings.add(reason, "hooks", name)
+    for index, other in enumerate(settings.server.authenticate):
+        if other == name and not issubclass(kind, Authenticate):
+            findings.add(f"the hook {name} authenticates nobody", "server", "authenticate", index)
+
+
 async def _check_provider(
-    settings: Settings, name: str, plugins: Plugins, findings: Findings, *, offline: bool
+    settings: Settings, name: str, plugins: Plugins, findings: Findings, options: CheckOptions
 ) -> None:
     try:
         kind, credentials = check_options(name, settings, plugins)
@@ -182,25 +209,34 @@ async def _check_provider(
         return
     if settings.providers[name].discover and not issubclass(kind, ModelList):
         findings.add(f"the plugin {settings.providers[name].plugin} cannot list models", "providers", name, "discover")
-    for number, options in enumerate(credentials):
+    proxy = settings.providers[name].proxy
+    for number, keys in enumerate(credentials):
         place: Key = ("providers", name, *(("credentials", number) if len(credentials) > 1 else ()))
-        if not offline:
-            _check_secrets(options, findings, place)
-        if (reason := await _constructed(kind, options)) is not None:
+        if not options.offline:
+            _check_secrets(keys, findings, place)
+        if (reason := await _unusable(kind, keys, proxy if options.live else None, live=options.live)) is not None:
             findings.add(reason, *place)
 
 
-async def _constructed(kind: type[Provider], options: Struct) -> str | None:
-    """Why `gateway serve` could not create the provider; None if it can. Its `start` is not called."""
+async def _unusable(
+    kind: type[Provider | Hook], options: Struct, proxy: ProxySetting | None = None, *, live: bool
+) -> str | None:
+    """Why `gateway serve` could not create the provider or the hook; None if it can. `live`: it is also started."""
+    upstream = Upstream()
     try:
-        kind(options, Upstream())
-    except SecretError:
-        return None  # `_check_secrets` names it
+        provider = kind(options, upstream if proxy is None else upstream.view(proxies=proxy.resolve()))
+        if live:
+            await end_within(START_WITHIN, provider.start())
+            await end_within(CLOSE_WITHIN, provider.close())
+    except (SecretError, ProxyError):
+        return None  # `_check_secrets` or `_check_proxy` names it
     except BaseException as error:
-        # A third-party constructor may raise anything.
+        # Third-party code may raise anything.
         if not is_plugin_error(error):
             raise
         return str(error) or type(error).__name__
+    finally:
+        await upstream.close()
     return None
 
 

@@ -15,7 +15,7 @@ from msgspec import NODEFAULT, Struct, structs
 
 from gateway.config.includes import INCLUDE
 from gateway.config.secret import Secret
-from gateway.config.settings import SECTIONS, ModelPattern, ProviderSettings, Settings
+from gateway.config.settings import SECTIONS, HookSettings, ModelPattern, ProviderSettings, Settings
 from gateway.config.toml_reader import FromTables, FromToml, fields_of
 from gateway.config.variables import VARIABLE, takes_variable
 
@@ -25,13 +25,14 @@ REFERENCE = {"type": "string", "pattern": "^(env|file):."}
 Schema = dict[str, Any]
 
 
-def configuration_schema(providers: Mapping[str, type[Struct]]) -> Schema:
-    """The schema; `providers`: the options of each plugin's provider, by the name of the provider."""
+def configuration_schema(providers: Mapping[str, type[Struct]], hooks: Mapping[str, type[Struct]]) -> Schema:
+    """The schema; `providers` and `hooks`: the options of each plugin's provider or hook, by its name."""
     made = _Maker()
     sections = {name: made.of(field.type) for name, field in fields_of(Settings).items() if name in SECTIONS}
     sections[INCLUDE] = {"type": "array", "items": {"type": "string", "minLength": 1}}
     sections["models"]["patternProperties"] = {r"\*": made.of(ModelPattern)}
     sections["providers"] = {"type": "object", "additionalProperties": made.provider(providers)}
+    sections["hooks"] = {"type": "object", "additionalProperties": made.hook(hooks)}
     return {
         "$schema": DIALECT,
         "title": "gateway.toml",
@@ -126,9 +127,22 @@ class _Maker:
             keys = self.table(kind)["properties"]
             several = {"type": "array", "items": {"type": "object", "properties": keys, "additionalProperties": False}}
             table = {**own, "credentials": several, **keys}
-            self.tables[f"provider {name}"] = {"type": "object", "properties": table, "additionalProperties": False}
-            of_plugins.append({
-                "if": {"properties": {"plugin": {"const": name}}},
-                "then": {"$ref": f"#/$defs/provider {name}".replace(" ", "%20")},
-            })  # fmt: skip
+            of_plugins.append(self._of_plugin("provider", name, table))
         return {"type": "object", "required": ["plugin"], "properties": {"plugin": own["plugin"]}, "allOf": of_plugins}
+
+    def hook(self, options: Mapping[str, type[Struct]]) -> Schema:
+        """The schema of one hook, whose keys depend on its plugin."""
+        own = self.table(HookSettings)["properties"]
+        del own["options"]
+        tables = {name: {**own, **self.table(kind)["properties"]} for name, kind in sorted(options.items())}
+        of_plugins = [self._of_plugin("hook", name, table) for name, table in tables.items()]
+        schema = {"type": "object", "required": ["plugin"], "properties": {"plugin": own["plugin"]}}
+        return {**schema, "allOf": of_plugins} if of_plugins else schema  # an empty `allOf` is not allowed
+
+    def _of_plugin(self, kind: str, name: str, table: Schema) -> Schema:
+        """The schema that holds if `plugin` is that of the name."""
+        self.tables[f"{kind} {name}"] = {"type": "object", "properties": table, "additionalProperties": False}
+        return {
+            "if": {"properties": {"plugin": {"const": name}}},
+            "then": {"$ref": f"#/$defs/{kind} {name}".replace(" ", "%20")},
+        }

@@ -23,8 +23,8 @@ from gateway.config.toml_reader import fields_of
 from gateway.redaction import redact
 from gateway.setup.toml_text import Section, write_sections
 
-NAMED = ("oidc", "providers", "models", "groups")  # sections with a table for each name
-FACTORS = frozenset({"price_factor", "markup"})
+NAMED = ("oidc", "providers", "models", "groups", "hooks")  # sections with a table for each name
+FACTORS = frozenset({"price_factor", "markup", "batch_factor"})
 NANO_FIELDS = frozenset({"balance_low", "signup_credit", "max_session_cost"})
 SHOWN_OPTIONS = frozenset({"preset", "base_url"})  # also where literal secrets are permitted
 NO_CREDENTIALS = frozenset({"tls_key", "max_tokens_field"})  # by their names they could be

@@ -8,12 +8,14 @@ running gateway.
     def test_conforms():
         check_provider(MyProvider, options={"delay": 0.0})
 
-Sharp edge: `check_provider` runs an event loop of its own, so call it from a plain test function, not an async one.
+`check_hook` does the same for asynchronous hooks. Sharp edge: both run an event loop of their own, so call them from a
+plain test function, not an async one.
 """
 
 from gateway.testing.chat_cases import ask
 from gateway.testing.conformance import check_provider, collect
 from gateway.testing.fake_upstream import FakeUpstream, Reply, Seen, background_upstream
+from gateway.testing.hook_cases import check_hook, checked_answer, checked_call, run_hook
 from gateway.testing.running import RunningGateway, running_gateway
 from gateway.testing.subject import CheckReport
 
@@ -25,7 +27,11 @@ __all__ = [
     "Seen",
     "ask",
     "background_upstream",
+    "check_hook",
     "check_provider",
+    "checked_answer",
+    "checked_call",
     "collect",
+    "run_hook",
     "running_gateway",
 ]

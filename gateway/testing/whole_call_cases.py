@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -45,6 +45,8 @@ PAUSE = 7  # seconds that an upstream asks to wait
 REASON = "the quagga is extinct"  # of a refusal, for the caller
 NO_USAGE = "no usage came, so the gateway estimates; if the vendor sends its counts, the answer should have them"
 Call = Callable[[Subject, Target], Coroutine[Any, Any, object]]
+A = TypeVar("A")
+R = TypeVar("R")
 
 BY_STATUS: tuple[tuple[int, type[GatewayError]], ...] = (
     (400, UpstreamRejected),
@@ -201,6 +203,15 @@ async def error_of(call: Awaitable[object], what: str) -> BaseException:
         # The kit judges whatever a third party's code raises.
         return error
     raise AssertionError(f"{what} gave an answer instead of an error: {answer!r}")
+
+
+def assert_valid(validate: Callable[[A, R], A], answer: A, request: R) -> A:
+    """The answer as the gateway takes it; the case fails for one that it refuses."""
+    try:
+        return validate(answer, request)
+    except Exception as error:
+        # The kit judges whatever a third party's code returns.
+        raise AssertionError(f"the answer is none: {getattr(error, 'detail', None) or error}") from error
 
 
 async def assert_unchanged(request: RequestFields, call: Awaitable[object], *names: str) -> None:

@@ -1,7 +1,7 @@
 """Made-up chat answers: what a script says, or what the request itself suggests; words count as tokens.
 
-A prompt that ends with "call tide" or "use the tool `tide` with {"port": "Brest"}" gets a call of that tool, if it is
-offered. So agents can be tried without a real model.
+A prompt with "call tide" or "use the tool `tide` with {"port": "Brest"}" in its last 10,000 characters gets a call of
+that tool, if it is offered. So agents can be tried without a real model.
 """
 
 from __future__ import annotations

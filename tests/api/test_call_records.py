@@ -101,6 +101,9 @@ async def test_every_column_of_a_call_has_its_own_value(
         AttemptAnswer("two", "served", "ok", 200, served.ms),
     )
     assert fields == {
+        "error": "",
+        "price_version": gateway.catalog.models["asked"].price.version,
+        "credential": 1,
         "request_id": request_id,
         "endpoint": "chat",
         "account": "acme",
@@ -122,6 +125,7 @@ async def test_every_column_of_a_call_has_its_own_value(
         "tags": {"team": "search"},
         "session": "agent-7",
         "joined": None,
+        "hooks": None,
     }
     assert line.meta["endpoint"] == "chat"
     assert 0 <= line.meta["duration_ms"] <= record.duration * 1000 + 1

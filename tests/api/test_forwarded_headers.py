@@ -7,7 +7,11 @@ import contextvars
 import json
 
 import pytest
+from msgspec import structs
 
+from gateway.config.loader import parse
+from gateway.config.settings import Settings
+from gateway.config.toml_reader import SettingsError
 from gateway.http_client.forwarded_headers import bind, forwarded_headers, trace_headers
 from gateway.log import stderr
 from gateway.runtime.gateway import Gateway
@@ -98,3 +102,57 @@ def test_invalid_trace_state_is_not_forwarded(state: str) -> None:
         return dict(trace_headers())
 
     assert contextvars.Context().run(carried) == {"traceparent": TRACE}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    """The provider forwards two headers of callers; the one of `bare` forwards none."""
+    up = settings.providers["up"]
+    named = structs.replace(up, forward_headers=("X-Team", "x-gadget"))
+    model = settings.models["m1"]
+    return structs.replace(
+        settings,
+        providers={"up": named, "plain": up},
+        models={**settings.models, "bare": structs.replace(model, provider="plain")},
+        forwarded=("x-gadget", "x-team"),
+    )
+
+
+async def test_headers_that_a_provider_names_reach_its_upstream_alone(client: Client, upstream: FakeUpstream) -> None:
+    sent = {**client.headers, "X-Team": "herons", "x-GADGET": "7", "X-Other": "stowaway"}
+    for model in ("m1", "bare"):
+        document = {"model": model, "messages": [{"role": "user", "content": "Hi"}]}
+        async with client.request("POST", "/v1/chat/completions", headers=sent, json=document) as response:
+            assert response.status == 200
+    named, bare = (seen.headers for seen in upstream.seen)
+    assert (named["x-team"], named["x-gadget"]) == ("herons", "7")
+    assert not {"x-team", "x-gadget"} & bare.keys()
+    assert "stowaway" not in str(named)
+
+
+async def test_named_headers_of_one_request_are_not_sent_with_the_next(client: Client, upstream: FakeUpstream) -> None:
+    for headers in ({"X-Team": "herons"}, {}, {"X-Team": "x" * 513}, {"X-Team": ""}):
+        await ask(client, headers)
+    assert ["x-team" in seen.headers for seen in upstream.seen] == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Authorization", "Cookie", "x-api-key", "X-Auth-Token", "host", "Content-Length", "X-Gateway-Tags", "traceparent"],
+)
+def test_header_that_may_not_be_forwarded_is_a_fault_of_the_configuration(name: str) -> None:
+    provider = {"plugin": "openai", "base_url": "https://api.example.com", "forward_headers": ["x-team", name]}
+    with pytest.raises(SettingsError) as refused:
+        parse({"providers": {"up": provider}})
+    [problem] = refused.value.problems
+    assert problem.key == "providers.up.forward_headers[1]"
+    assert name in problem.message
+
+
+def test_headers_of_all_providers_are_read() -> None:
+    provider = {"plugin": "openai", "base_url": "https://api.example.com"}
+    providers = {
+        "a": {**provider, "forward_headers": ["X-Team"]},
+        "b": {**provider, "forward_headers": ["x-a", "x-team"]},
+    }
+    assert parse({"providers": providers}).forwarded == ("x-a", "x-team")

@@ -27,6 +27,7 @@ SETTINGS = parse(
             "one": {"plugin": "fake"},
             "two": {"plugin": "fake", "credentials": [{}, {}]},
         },
+        "hooks": {"pii": {"plugin": "p"}, "soft": {"plugin": "p", "on_failure": "open"}},
         "models": {
             "m": {"provider": "one", "free": True},
             "n": {"provider": "two", "free": True},
@@ -92,6 +93,16 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "audit": ({"audits": [AuditFindings("", 2, 5.0)]}, "audit:5", "The last audit has 2 findings."),
     "audit of an account": ({"audits": [AuditFindings("acme", 1, 5.0)]}, "audit:5", "of acme has 1 finding."),
     "superseded": ({"superseded": 1}, "superseded", "1 line of the ledger is lost"),
+    "a hook": (
+        {"circuits": [event("hooks/pii", -1, cause="plugin")]},
+        "hooks:pii",
+        "The hook pii is not run, because it keeps failing; calls of its models are refused.",
+    ),
+    "a hook that may fail": (
+        {"circuits": [event("hooks/soft", -1, cause="plugin")]},
+        "hooks:soft",
+        "calls go on without it.",
+    ),
     "the only credential": (
         {"circuits": [event("one", cause="credential")]},
         "credentials:one",

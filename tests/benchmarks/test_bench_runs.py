@@ -140,6 +140,13 @@ def test_calls_beside_sessions_of_the_console_are_measured_in_three_kinds_of_pha
         assert re.search(rf"│ {kind} ", told), told
 
 
+def test_calls_beside_a_batch_are_measured_in_two_kinds_of_phases() -> None:
+    _, told = run("batches", "--minutes", "0.05", "--rounds", "1", "--batches", "1", *BRIEFLY)
+    for kind in ("without", "beside"):
+        assert re.search(rf"│ {kind} .*│ 0 ", told), told
+    assert re.search(r"p99 beside a batch / without one: \d+\.\d\d", told), told
+
+
 def test_calls_beside_the_importer_are_measured_with_its_lag() -> None:
     _, told = run("importer", "--minutes", "0.05", "--rounds", "1", "--lag-rate", "50", *BRIEFLY)
     for kind in ("stopped", "at work"):

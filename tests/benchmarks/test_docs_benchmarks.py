@@ -54,6 +54,7 @@ def test_each_option_of_the_bench_is_in_the_first_table() -> None:
         "hostile",
         "console",
         "importer",
+        "batches",
         "store-memory",
         "reload",
         "fairness",

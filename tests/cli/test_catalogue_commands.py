@@ -103,7 +103,8 @@ def test_check_refuses_a_model_without_a_price_and_an_unknown_price_name(termina
 def test_plugins_command_shows_the_built_in_plugins(terminal: Terminal) -> None:
     reports = {report["name"]: report for report in terminal.json("plugins")}
     assert {"openai", "fake"} <= reports.keys()
-    assert reports["fake"].keys() == {"name", "version", "source", "providers", "capabilities", "state", "reason"}
+    names = {"name", "version", "source", "providers", "hooks", "capabilities", "state", "reason"}
+    assert reports["fake"].keys() == names
     assert reports["fake"]["state"] == "active"
     assert "chat" in reports["fake"]["capabilities"]
 

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from msgspec import Struct
@@ -125,6 +125,58 @@ def babbling(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr(loader, "_third_party", lambda: iter(reports))
     monkeypatch.setenv("BABBLE_KEY", CANARY)
+
+
+class Starting(Provider, Chat):
+    """Its start fails until a file is there; it notes what was called."""
+
+    name = "starting"
+    events: ClassVar[list[str]] = []
+
+    class Options(Struct, frozen=True):
+        model_file: str
+
+    async def start(self) -> None:
+        self.events.append("start")
+        if not Path(self.options.model_file).exists():
+            raise FileNotFoundError(f"no model in {self.options.model_file}")
+
+    async def close(self) -> None:
+        self.events.append("close")
+
+    def stream_chat(self, request: Any, target: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def starting(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A plugin whose provider opens a file when it starts; returns what was called."""
+    module = ModuleType("starting")
+    module.register_providers = hookimpl(lambda register: register(Starting))  # type: ignore[attr-defined]
+    report = PluginReport(name="starting", version="0", source="test")
+    monkeypatch.setattr(loader, "_third_party", lambda: iter([(report, lambda: module)]))
+    monkeypatch.setattr(Starting, "events", [])
+    return Starting.events
+
+
+def test_live_check_starts_and_closes_each_provider(terminal: Terminal, tmp_path: Path, starting: list[str]) -> None:
+    model = tmp_path / "model.bin"
+    write(terminal, f'[providers.local]\nplugin = "starting"\nmodel_file = "{model}"\n')
+    assert faults_of(terminal) == {}
+    assert starting == []
+    assert faults_of(terminal, "--live")["providers.local"] == f"no model in {model}"
+    assert starting == ["start"]
+    model.touch()
+    assert faults_of(terminal, "--live") == {}
+    assert starting == ["start", "start", "close"]
+
+
+def test_live_check_is_not_made_offline_nor_over_a_server(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    offline = terminal.run("check", "--live", "--offline")
+    assert (offline.exit_code, "--live starts the providers" in offline.stderr) == (2, True)
+    monkeypatch.setenv("GATEWAY_TOKEN", "gwa-x")
+    remote = terminal.run("check", "--live", "--server", "https://127.0.0.1:1")
+    assert (remote.exit_code, "--live goes without --server" in remote.stderr) == (2, True)
 
 
 @pytest.mark.usefixtures("babbling")

@@ -225,7 +225,7 @@ def test_schema_knows_the_keys_of_every_section_and_their_defaults(schema: Draft
     assert document["$defs"]["Server"]["properties"]["drain_timeout"]["default"] == 30.0
     assert set(document["properties"]) == {
         "server", "metrics", "store", "database", "console", "oidc", "mail", "notify", "providers", "models", "groups",
-        "plugins", "log", "telemetry", "include",
+        "plugins", "hooks", "log", "telemetry", "batches", "files", "include",
     }  # fmt: skip
 
 

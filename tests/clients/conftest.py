@@ -47,6 +47,9 @@ completions = true
 
 [groups.default]
 [groups.nobody]
+
+[batches]
+enabled = true
 """
 MODEL = """
 [models."{name}"]

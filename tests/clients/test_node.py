@@ -245,3 +245,14 @@ def test_ai_sdk_synthesizes_and_transcribes(play: Play) -> None:
     assert play("ai_sdk", "speech") == {"length": len(AUDIO["mp3"]), "mediaType": "audio/mpeg"}
     heard = play("ai_sdk", "transcript")
     assert heard["text"] == "I heard 412 bytes"
+
+
+def test_openai_runs_a_batch(play: Play) -> None:
+    assert play("openai", "batches") == {
+        "lifetime": 3600,
+        "counts": {"total": 2, "completed": 2, "failed": 0},
+        "ids": ["a", "b"],
+        "listed": True,
+        "listed_batch": True,
+        "deleted": True,
+    }

@@ -76,7 +76,13 @@ def test_every_header_on_the_page_is_in_the_sources() -> None:
 
 def test_examples_are_json_and_bounds_are_the_bounds() -> None:
     examples = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    assert [msgspec.json.decode(example)["object"] for example in examples] == ["model", "balance", "usage", "receipt"]
+    assert [msgspec.json.decode(example)["object"] for example in examples] == [
+        "model",
+        "balance",
+        "usage",
+        "receipt",
+        "file",
+    ]
     assert (idempotency.MAX_ANSWER, ServerLimitSettings().max_kept_answers) == (1 << 20, 64 << 20)
     assert "up to 1 MiB" in PAGE
     assert "up to `max_kept_answers` (64 MiB)" in PAGE

@@ -26,6 +26,7 @@ WITHOUT_CLAIMS: dict[str, set[str]] = {
     "README.md": {"Run it", "Test it", "More"},
     "docs/operations.md": {"Operations"},
     "docs/operations/audit.md": {"Audit of the ledger"},
+    "docs/operations/batches.md": set(),
     "docs/operations/backup.md": {"A drill on another machine"},
     "docs/operations/fleet.md": {"A fleet with faults", "The fleet", "Results", "What failed", "Run it"},
     "docs/operations/history.md": set(),

@@ -16,7 +16,7 @@ from gateway.amounts import format_amount
 from gateway.config import settings as tree
 from gateway.config.loader import parse
 from gateway.config.toml_reader import SettingsError
-from gateway.config.values import Factor
+from gateway.config.values import BatchFactor, Factor
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -40,8 +40,11 @@ SECTIONS: dict[str, type[Struct]] = {
     "price": tree.PriceSettings,
     "[groups.NAME]": tree.GroupSettings,
     "[plugins]": tree.PluginSettings,
+    "[hooks.NAME]": tree.HookSettings,
     "[log]": tree.LogSettings,
     "[telemetry]": tree.TelemetrySettings,
+    "[batches]": tree.BatchSettings,
+    "[files]": tree.FileSettings,
 }
 INLINE = ("targets", "grants")
 HEADS = {  # how conf/gateway.toml heads the same sections, but those that stand inline
@@ -50,6 +53,7 @@ HEADS = {  # how conf/gateway.toml heads the same sections, but those that stand
     '[models."NAME"]': '[models."gpt-5-mini"]',
     "price": '[models."gpt-5-mini".price]',
     "[groups.NAME]": "[groups.default]",
+    "[hooks.NAME]": "[hooks.pii]",
 }
 
 
@@ -63,7 +67,7 @@ def documented_default(field: structs.FieldInfo) -> str:
     if field.required:
         return "required"
     value: Any = field.default
-    if field.type == Factor:
+    if field.type in (Factor, BatchFactor):
         return f"`{format_amount(value)}`"
     if value is None or not isinstance(value, (str, int, float, bool, tuple)):
         return "–"
@@ -119,6 +123,8 @@ def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
         "[notify]",
         "[log]",
         "[telemetry]",
+        "[batches]",
+        "[files]",
     ):
         section = re.split(r"^#?\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
         values = tomllib.loads(re.sub(r"^#(?! )", "", section, flags=re.MULTILINE))

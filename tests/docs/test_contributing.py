@@ -72,7 +72,10 @@ def test_every_tox_environment_that_is_named_exists() -> None:
 def test_readme_command_and_the_full_run_have_all_environments_of_ci() -> None:
     first = tox().get("tox", "env_list").split()
     full = tox().get("tox", "labels").partition("full = ")[2].split(", ")
-    assert (first, full) == (["lint", "type", "quick"], ["slow", "py311", "py312", "py313", "plugins", "site"])
+    assert (first, full) == (
+        ["lint", "type", "quick"],
+        ["slow", "py311", "py312", "py313", "plugins", "site", "simulate"],
+    )
     script = (ROOT / ".ci/run").read_text(encoding="utf-8")
     assert re.findall(r"^ *(?:\[ .*\] \|\| )?(?:TOX_SKIP_ENV=\S+ )?run_tox( .*)?$", script, re.MULTILINE) == [
         ' "$@"',

@@ -26,7 +26,7 @@ def hooks() -> dict[str, str]:
 
 
 def test_every_hook_is_documented_with_its_signature() -> None:
-    assert len(hooks()) == 4
+    assert len(hooks()) == 5
     for signature in hooks().values():
         assert f"| `{signature}` |" in DOCS
 

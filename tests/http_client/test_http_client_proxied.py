@@ -87,7 +87,7 @@ async def through(
     url = proxy if isinstance(proxy, str) else proxy.url
     async with whole(certificates) as link:
         setting = ProxySetting.parse(url.replace("://", f"://{credentials}@") if credentials else url, literals=True)
-        yield link.through(setting.resolve())
+        yield link.view(proxies=setting.resolve())
 
 
 async def fetch(link: Upstream, url: str, method: str = "POST") -> bytes:
@@ -213,7 +213,7 @@ async def test_proxy_reached_by_tls_serves_plain_and_tls_upstreams(
 
 async def test_only_the_proxied_view_of_the_client_uses_the_proxy(certificates: Certificates) -> None:
     async with ForwardProxy() as proxy, Peer(always_ok) as peer, whole(certificates) as link:
-        view = link.through(ProxySetting.parse(proxy.url).resolve())
+        view = link.view(proxies=ProxySetting.parse(proxy.url).resolve())
         assert await fetch(link, peer.url) == b"ok"
         assert proxy.connections == 0
         assert await fetch(view, peer.url) == b"ok"
@@ -233,12 +233,12 @@ async def test_environment_sets_proxies_by_scheme_and_hosts_without_a_proxy(
         whole(certificates) as link,
     ):
         monkeypatch.setenv("HTTPS_PROXY", proxy.url)
-        view = link.through(ProxySetting.parse("env").resolve())
+        view = link.view(proxies=ProxySetting.parse("env").resolve())
         assert (await fetch(view, secure.url), await fetch(view, plain.url)) == (b"ok", b"ok")
         assert [head.split(b" ")[0] for head in proxy.heads] == [b"CONNECT"]
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         monkeypatch.setenv("NO_PROXY", "example.com,localhost")
-        around = link.through(ProxySetting.parse("env").resolve())
+        around = link.view(proxies=ProxySetting.parse("env").resolve())
         assert (await fetch(around, secure.url), await fetch(around, plain.url)) == (b"ok", b"ok")
         assert proxy.connections == 1
         assert await fetch(around, plain.url.replace("localhost", "127.0.0.1")) == b"ok"
@@ -501,7 +501,7 @@ async def test_closing_the_client_cuts_the_answers_under_way(
 ) -> None:
     script = each(OK, CHUNKED + b"1\r\na\r\n")
     async with ForwardProxy() as proxy, Peer(script, tls) as peer, whole(certificates) as link:
-        view = link.through(ProxySetting.parse(proxy.url).resolve())
+        view = link.view(proxies=ProxySetting.parse(proxy.url).resolve())
         await fetch(view, peer.url)
         answer = await view.send("POST", peer.url, body=b"{}")
         assert await answer.read_chunk() == b"a"

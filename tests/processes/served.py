@@ -92,7 +92,7 @@ with contextlib.suppress(ImportError):  # a version of before
     from gateway.runtime import priority
 
     if "LOW_PRIORITY" not in os.environ:
-        priority.NICENESS.update(importer=0, console=0)
+        priority.NICENESS.update(importer=0, console=0, batches=0)
 
 from gateway.cli import main
 
@@ -233,6 +233,12 @@ class Served(RunningGateway):
     def importer(self) -> int:
         """The process that imports; 0 while there is none."""
         found = [pid for pid in children(self.pid) if "gateway.runtime.importer" in command_of(pid)]
+        return found[0] if found else 0
+
+    @property
+    def batches(self) -> int:
+        """The process that runs batches; 0 while there is none."""
+        found = [pid for pid in children(self.pid) if "gateway.runtime.batches" in command_of(pid)]
         return found[0] if found else 0
 
     @property

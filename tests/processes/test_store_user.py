@@ -13,8 +13,10 @@ from gateway.errors import SignInLimited
 from gateway.people.oidc.flows import Flow, Flows
 from gateway.people.sign_in_limits import PER_SUBJECT, SignInLimits
 from gateway.store import Store
+from tests.polling import until
 from tests.processes.conftest import Yard
-from tests.processes.served import Served
+from tests.processes.served import MODELS, Served
+from tests.processes.test_batches import ask, counts, create
 from tests.processes.test_store_identity import own_store, server_says
 
 DOC = (Path(__file__).parents[2] / "docs" / "operations" / "redis.md").read_text(encoding="utf-8")
@@ -42,7 +44,8 @@ async def post(gateway: Served, **headers: str) -> int:
 async def test_documented_user_may_run_everything_that_the_gateway_runs(yard: Yard, tmp_path: Path) -> None:
     async with own_store(yard.folder / "elsewhere") as server:
         await server_says(server, *documented_user())
-        gateway = yard.make(store=f"unix://gateway:{PASSWORD}@{server.socket}")
+        models = f"{MODELS}\n[batches]\nenabled = true\n"
+        gateway = yard.make(models, store=f"unix://gateway:{PASSWORD}@{server.socket}")
         await gateway.started()
         await gateway.command("accounts", "create", "test", "--balance", "10")
         limits = ["--rpm", "1000", "--tpm", "1000000", "--concurrency", "50", "--budget", "5"]
@@ -50,6 +53,7 @@ async def test_documented_user_may_run_everything_that_the_gateway_runs(yard: Ya
         assert await post(gateway) == 200
         for _ in range(2):
             assert await post(gateway, **{"Idempotency-Key": "once"}) == 200
+        await run_a_batch(gateway)
         stream = await gateway.stream("endless").flowing(40)  # long enough for an extension of its hold
         key = (await gateway.command("keys", "list"))[0]["id"]
         commands: list[list[str]] = [
@@ -72,6 +76,22 @@ async def test_documented_user_may_run_everything_that_the_gateway_runs(yard: Ya
         denied = [entry for entry in await denials(server) if not entry.startswith("client")]
         assert denied == []
         assert "NOPERM" not in gateway.text
+
+
+async def run_a_batch(gateway: Served) -> None:
+    """A batch, and everything else that files and batches ask the store for."""
+    batch = await create(gateway, "quick")
+
+    async def completed() -> bool:
+        return (await counts(gateway, batch))[0] == "completed"
+
+    await until(completed)
+    for path in ("/files", "/batches"):
+        _, page = await ask(gateway, "GET", f"{path}?limit=1")
+        assert (await ask(gateway, "GET", f"{path}?after={page['last_id']}"))[0] == 200
+    assert (await ask(gateway, "POST", f"/batches/{batch}/cancel"))[0] == 200
+    _, page = await ask(gateway, "GET", "/files")
+    assert (await ask(gateway, "DELETE", f"/files/{page['last_id']}"))[0] == 200
 
 
 async def test_documented_user_may_run_what_signing_in_to_the_console_runs(yard: Yard) -> None:

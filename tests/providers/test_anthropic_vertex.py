@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from gateway import ChatRequest, Secret, Target, Upstream
 from gateway.config.loader import parse
-from gateway.config.settings import OWN_PROVIDER_KEYS
+from gateway.config.provider_settings import OWN_PROVIDER_KEYS
 from gateway.errors import (
     GatewayError,
     UpstreamAuthError,

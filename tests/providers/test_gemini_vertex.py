@@ -16,7 +16,7 @@ from aiohttp import web
 
 from gateway import Secret, Upstream
 from gateway.config.loader import parse
-from gateway.config.settings import OWN_PROVIDER_KEYS
+from gateway.config.provider_settings import OWN_PROVIDER_KEYS
 from gateway.errors import GatewayError, UpstreamAuthError, UpstreamTimeout
 from gateway.testing import FakeUpstream, Reply
 from gateway_providers._shared import google_credentials

@@ -22,6 +22,7 @@ SETTINGS = parse(
             "n": {"provider": "two", "free": True},
         },
         "groups": {"default": {}, "vip": {}},
+        "batches": {"enabled": True},
     }
 )
 LABELS = {spec.name: spec.labels for spec in METRICS if spec.kind == "counter"}
@@ -30,8 +31,8 @@ LABELS = {spec.name: spec.labels for spec in METRICS if spec.kind == "counter"}
 def test_every_counter_has_a_series_with_its_own_labels() -> None:
     found = list(known_series(SETTINGS))
     assert all(len(labels) == len(LABELS[name]) for name, labels in found)
-    # Names of plugins are known to the workers only, which begin this one.
-    assert LABELS.keys() - {name for name, _ in found} == {"gateway_hook_records_lost"}
+    # Names of plugins, and what their hooks do, are known to the workers only, which begin these.
+    assert LABELS.keys() - {name for name, _ in found} == {"gateway_hook_records_lost", "gateway_hook_runs"}
     assert len(found) == len(set(found))
 
 

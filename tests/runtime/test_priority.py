@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from gateway.runtime import priority
-from gateway.runtime.priority import lower_priority
+from gateway.runtime.priority import NICENESS, lower_priority
 
 ENABLED = Path("/proc/sys/kernel/sched_autogroup_enabled")
 grouped = pytest.mark.skipif(
@@ -77,3 +77,16 @@ async def test_group_is_lowered_once_the_kernel_takes_changes_again(monkeypatch:
 
 async def test_missing_group_is_no_error(tmp_path: Path) -> None:
     await priority._lower_group(tmp_path / "missing" / "autogroup", 3)
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no such class")
+@pytest.mark.holds("operations/batches.md#the-process-1")
+@pytest.mark.parametrize(("niceness", "is_idle"), [(NICENESS["importer"], False), (NICENESS["batches"], True)])
+async def test_process_of_batches_gets_only_what_others_leave(niceness: int, is_idle: bool) -> None:
+    process = await asyncio.create_subprocess_exec("sleep", "60", start_new_session=True)
+    try:
+        await lower_priority(process.pid, niceness)
+        assert (os.sched_getscheduler(process.pid) == os.SCHED_IDLE) is is_idle
+    finally:
+        process.kill()
+        await process.wait()

@@ -14,7 +14,7 @@ import pytest
 from gateway.metrics.process import resident_bytes
 from gateway.runtime.gateway import Gateway
 from gateway.runtime.overload import OverloadMonitor
-from gateway.runtime.watchdog import STALLED, Stall, Watchdog
+from gateway.runtime.watchdog import STALLED, Stall, Watchdog, note_stall
 from tests.api.conftest import Client, settings, upstream  # noqa: F401 - fixtures
 from tests.api.conftest import client as client
 from tests.delays import loop_is_held_for, time_passes
@@ -116,7 +116,7 @@ async def test_a_provider_that_keeps_holding_the_loop_is_quarantined(
     for _ in range(5):
         response, _ = await client.chat()
         assert response.status == 200
-        gateway._stalled(Stall(0.7, package, "openai.py:1 in chat"))
+        note_stall(gateway, Stall(0.7, package, "openai.py:1 in chat"))
     response, document = await client.chat()
     assert (response.status, document["error"]["code"]) == (503, "service_unavailable")
     assert 25 <= int(response.headers["Retry-After"]) <= 30
@@ -187,7 +187,7 @@ async def test_provider_that_holds_the_loop_is_named_among_two_with_the_same_cod
 async def test_stall_of_one_provider_is_not_counted_for_others(gateway: Gateway) -> None:
     gateway.watchdog.packages = {"shared": ["one", "other"]}
     for _ in range(5):
-        gateway._stalled(Stall(0.7, "shared", "shared.py:1 in chat", "other"))
+        note_stall(gateway, Stall(0.7, "shared", "shared.py:1 in chat", "other"))
     assert {str(circuit.key) for circuit in gateway.health.all() if circuit.cause} == {"other"}
 
 
@@ -196,11 +196,11 @@ async def test_stall_that_a_large_request_explains_is_not_counted_for_its_provid
 ) -> None:
     gateway.watchdog.packages = {"shared": ["one"]}
     for _ in range(8):
-        gateway._stalled(Stall(0.7, "shared", "shared.py:1 in chat", "one", body=30_000_000))
+        note_stall(gateway, Stall(0.7, "shared", "shared.py:1 in chat", "one", body=30_000_000))
     assert gateway.health.all_closed
     assert "stood still for 0.70 s by provider one at shared.py:1 in chat with a request of 30000000 b" in caplog.text
     for _ in range(5):
-        gateway._stalled(Stall(0.7, "shared", "shared.py:1 in chat", "one", body=3_000_000))
+        note_stall(gateway, Stall(0.7, "shared", "shared.py:1 in chat", "one", body=3_000_000))
     assert {str(circuit.key) for circuit in gateway.health.all() if circuit.cause} == {"one"}
 
 

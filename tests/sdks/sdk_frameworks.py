@@ -202,6 +202,16 @@ def test_llama_index_chats_and_streams(served: RunningGateway, scripted: Scripte
     assert "".join(part.delta or "" for part in model.stream_chat([message])) == "Hello"
 
 
+def test_llama_index_ranks_nodes(served: RunningGateway, scripted: ScriptedUpstream) -> None:
+    schema = import_module("llama_index.core.schema")
+    kind = import_module("llama_index.postprocessor.cohere_rerank").CohereRerank
+    ranker = kind(model="ranks", base_url=served.base_url.removesuffix("/v1"), api_key=served.api_key, top_n=2)
+    texts = ["the price of tin", "five grey herons", "a grey morning"]
+    nodes = [schema.NodeWithScore(node=schema.TextNode(text=text), score=0.0) for text in texts]
+    found = ranker.postprocess_nodes(nodes, query_str="grey herons")
+    assert [(one.node.text, one.score) for one in found] == [("five grey herons", 1.0), ("a grey morning", 0.5)]
+
+
 @pytest.mark.parametrize("prefix", ["openai", "anthropic"])
 def test_litellm_calls_the_gateway(served: RunningGateway, scripted: ScriptedUpstream, prefix: str) -> None:
     litellm = import_module("litellm")

@@ -106,6 +106,7 @@ def _receipt(
             for answer in answers_in(meta, for_operator=False)
         ],
         "joined": meta.get("joined"),
+        "hooks": meta.get("hooks") or {},
         "outcome": meta.get("outcome", ""),
         "tags": meta.get("tags") or {},
         "session": meta.get("session"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from gateway.api.endpoints.context_window import check_window
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import embedding_tokens, with_safety
 from gateway.billing.usage import Usage, is_possible
 from gateway.billing.usage_bounds import NOTHING, Bounds, bound_usage
 from gateway.catalog import Model
 from gateway.encoders.embeddings import validate, write_list
-from gateway.errors import ContextLengthExceeded, UnsupportedValue
+from gateway.errors import UnsupportedValue
 from gateway.http_server.reply import JSON
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint, RequestSize
@@ -39,7 +40,7 @@ class EmbeddingsEndpoint(Endpoint[EmbeddingRequest]):
         self, request: EmbeddingRequest, model: Model, body_size: int, adapted: Sequence[Adapted[EmbeddingRequest]] = ()
     ) -> Quote:
         sizes = embedding_tokens(request, factor=model.token_factor)
-        _check_window(request, model, max(sizes))
+        check_window(model, max(sizes), "An input", param="input", counted=request.is_tokens)
         return _quote(model, sum(sizes), counted=request.is_tokens)
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:
@@ -81,10 +82,3 @@ def _quote(model: Model, tokens: int, *, counted: bool) -> Quote:
 def _provider(candidate: Candidate) -> Embeddings:
     """The candidate's provider, whose capability the router has checked."""
     return cast("Embeddings", candidate.provider)
-
-
-def _check_window(request: EmbeddingRequest, model: Model, longest: int) -> None:
-    """Refuse an input that cannot fit; the estimate of a text may be wrong by a factor of two."""
-    window = model.context_window
-    if window is not None and (longest if request.is_tokens else longest // 2) > window:
-        raise ContextLengthExceeded(f"An input exceeds this model's context length of {window} tokens.", param="input")

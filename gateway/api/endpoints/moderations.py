@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+from gateway.api.endpoints.context_window import check_window
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import with_safety
 from gateway.billing.usage import Usage, text_units, tokens_of
 from gateway.catalog import Model
 from gateway.encoders.moderation import validate, write_results
-from gateway.errors import ContextLengthExceeded, UnsupportedValue
+from gateway.errors import UnsupportedValue
 from gateway.http_server.reply import JSON
 from gateway.ids import answer_id
 from gateway.inference.call import Call
@@ -54,11 +55,7 @@ class ModerationsEndpoint(Endpoint[ModerationRequest]):
         adapted: Sequence[Adapted[ModerationRequest]] = (),
     ) -> Quote:
         sizes = [sum(_tokens(part, model) for part in parts) for parts in request.inputs]
-        window = model.context_window
-        if window is not None and max(sizes) // 2 > window:  # the estimate of a text may be wrong by a factor of two
-            raise ContextLengthExceeded(
-                f"An input exceeds this model's context length of {window} tokens.", param="input"
-            )
+        check_window(model, max(sizes), "An input", param="input")
         return _quote(model, sum(sizes))
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:

@@ -7,6 +7,7 @@ from typing import cast
 
 from msgspec import structs
 
+from gateway.api.endpoints.context_window import check_window
 from gateway.billing.price import Price
 from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import with_safety
@@ -14,7 +15,6 @@ from gateway.billing.usage import MAX_TOKENS, Usage, is_possible, text_units, to
 from gateway.billing.usage_bounds import NOTHING, Bounds, Counted, bound_usage
 from gateway.catalog import Model
 from gateway.encoders.rerank import validate, write_ranking
-from gateway.errors import ContextLengthExceeded
 from gateway.http_server.reply import JSON
 from gateway.ids import answer_id
 from gateway.inference.call import Call
@@ -47,11 +47,7 @@ class RerankEndpoint(Endpoint[RerankRequest]):
         self, request: RerankRequest, model: Model, body_size: int, adapted: Sequence[Adapted[RerankRequest]] = ()
     ) -> Quote:
         query = tokens_of(text_units(request.query), factor=model.token_factor)
-        window = model.context_window
-        if window is not None and query // 2 > window:  # the estimate of a text may be wrong by a factor of two
-            raise ContextLengthExceeded(
-                f"The query exceeds this model's context length of {window} tokens.", param="query"
-            )
+        check_window(model, query, "The query", param="query")
         return _quote(model, [query + tokens_of(text_units(one), factor=model.token_factor) for one in request.texts])
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Meta, Raw
 
-from gateway.errors import InvalidType, MissingParameter, OutOfRange
+from gateway.errors import MissingParameter, OutOfRange
 from gateway.schemas.chat_options import StreamOptions
 from gateway.schemas.chat_request import ChatRequest, Penalty, Stop, TokenId, decode_chat_request
 from gateway.schemas.completions.native import BEYOND_CHAT, PROMPTS, TOKENS, WITHOUT, CompletionsNative
@@ -23,7 +23,7 @@ from gateway.schemas.empty_fields import drop_nulls
 from gateway.schemas.forbidden import header_name
 from gateway.schemas.native_request import COMPLETIONS
 from gateway.schemas.request_fields import NULL, OWN, Core, Hint, RequestFields, Sampling, Semantic
-from gateway.schemas.schema_errors import invalid
+from gateway.schemas.schema_errors import check_one_kind, invalid
 from gateway.schemas.validation import BodyDecoder
 
 #: Output tokens of a request without a limit, as OpenAI has it.
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 else:
     # msgspec tells one kind of array in a union, not three: that all items are of one kind is a rule of its own.
     Prompt = str | Annotated[list[str | Token | TokenNumbers], Meta(min_length=1, max_length=MOST_PROMPT_ITEMS)]
-
-_KINDS = {str: "a string", int: "an integer", list: "an array"}
 
 
 class CompletionsRequest(RequestFields, kw_only=True):
@@ -140,7 +138,7 @@ def decode_completions(body: bytes | Examined) -> ChatRequest:
 def _check(asked: CompletionsRequest) -> None:
     """Raise the first broken rule."""
     if isinstance(asked.prompt, list):
-        _check_one_kind(asked.prompt)
+        check_one_kind(asked.prompt, "prompt")
     if asked.stream_options is not None and asked.stream is not True:
         raise invalid("stream_options", "it is only allowed when 'stream' is true")
     if asked.best_of is not None:
@@ -152,14 +150,6 @@ def _check(asked: CompletionsRequest) -> None:
     if texts > MOST_CHOICES:
         text = f"The answer would have {texts} choices; at most {MOST_CHOICES} are allowed, 'n' for each prompt."
         raise OutOfRange(text, code="array_above_max_length", param="prompt")
-
-
-def _check_one_kind(items: list[Any]) -> None:
-    kind = type(items[0])
-    for index, item in enumerate(items):
-        if type(item) is not kind:
-            text = f"expected {_KINDS[kind]}, as the first item is, but got {_KINDS[type(item)]} instead"
-            raise InvalidType(f"Invalid type for 'prompt[{index}]': {text}.", param=f"prompt[{index}]")
 
 
 def _as_chat(asked: CompletionsRequest) -> ChatRequest:

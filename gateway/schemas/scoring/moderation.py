@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from gateway.errors import InvalidType, MissingParameter
+from gateway.errors import MissingParameter
 from gateway.schemas.duplicate_keys import Examined, unexplained_names
 from gateway.schemas.empty_fields import drop_nulls
 from gateway.schemas.request_fields import OWN, Core, RequestFields
+from gateway.schemas.schema_errors import check_one_kind
 from gateway.schemas.validation import BodyDecoder
 
 DEFAULT_MODEL = "omni-moderation-latest"
@@ -109,18 +110,7 @@ def decode_moderation_request(body: bytes | Examined, *, default_model: str = ""
         if not default_model:
             raise MissingParameter("Missing required parameter: 'model'.", param="model")
         request.model = default_model
-    _check_one_kind(request.input)
+    check_one_kind(request.input, "input")
     drop_nulls(fields)
     request.take_fields(fields)
     return request
-
-
-def _check_one_kind(items: Input) -> None:
-    if isinstance(items, str):
-        return
-    is_text = isinstance(items[0], str)
-    for index, item in enumerate(items):
-        if isinstance(item, str) is not is_text:
-            wanted, found = ("a string", "an object") if is_text else ("an object", "a string")
-            text = f"expected {wanted}, as the first item is, but got {found} instead"
-            raise InvalidType(f"Invalid type for 'input[{index}]': {text}.", param=f"input[{index}]")

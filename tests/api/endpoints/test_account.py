@@ -92,6 +92,7 @@ async def test_receipt_has_the_usage_hold_and_cost_of_a_call(client: Client, gat
         "attempts": 1,
         "answers": [],
         "joined": None,
+        "hooks": {},
         "outcome": "ok",
         "tags": {},
         "session": None,

@@ -152,6 +152,33 @@ const scenes = {
     });
     return { types, class: ended.class };
   },
+  async batches() {
+    const body = { model: "scripted", messages };
+    const lines = ["a", "b"].map((custom_id) => ({ custom_id, method: "POST", url: "/v1/chat/completions", body }));
+    const text = lines.map((line) => JSON.stringify(line)).join("\n");
+    const expires_after = { anchor: "created_at", seconds: 3600 };
+    const file = await client.files.create({ file: await toFile(Buffer.from(text), "in.jsonl"), purpose: "batch", expires_after });
+    const endpoint = "/v1/chat/completions";
+    let batch = await client.batches.create({ input_file_id: file.id, endpoint, completion_window: "24h" });
+    while (!["completed", "failed"].includes(batch.status)) {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      batch = await client.batches.retrieve(batch.id);
+    }
+    const output = await (await client.files.content(batch.output_file_id)).text();
+    const listed = [];
+    for await (const one of client.files.list()) listed.push(one.id);
+    const batches = [];
+    for await (const one of client.batches.list({ limit: 1 })) batches.push(one.id);
+    const deleted = await client.files.delete(file.id);
+    return {
+      lifetime: file.expires_at - file.created_at,
+      counts: batch.request_counts,
+      ids: output.trim().split("\n").map((line) => JSON.parse(line).custom_id).sort(),
+      listed: [file.id, batch.output_file_id].every((id) => listed.includes(id)),
+      listed_batch: batches.includes(batch.id),
+      deleted: deleted.deleted,
+    };
+  },
   async leave() {
     const stream = await client.chat.completions.create({ model: "scripted", messages, stream: true });
     for await (const chunk of stream) if (chunk.choices[0]?.delta.content === "lo") break;

@@ -1,0 +1,1 @@
+"""Files of callers: what they are, where their content is, and when they are deleted."""

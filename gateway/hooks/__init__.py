@@ -1,0 +1,1 @@
+"""Asynchronous hooks of plugins: their instances, and the bounds within which one runs."""

@@ -1,0 +1,138 @@
+"""Workers and their supervisor's recovery on one machine of a world: the real code, on its files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gateway import hookimpl
+from gateway.config.settings import PluginSettings, Settings
+from gateway.ledger import Journal
+from gateway.plugins.loader import PluginReport, Plugins, load_plugins
+from gateway.runtime.gateway import Gateway
+from gateway.runtime.worker_recovery import WorkerRecovery
+from gateway.store import Store
+from gateway.store.address import RedisAddress
+from tests.simulation.processes import Process
+from tests.simulation.store_end import ADDRESS
+from tests.simulation.upstream import WorldProvider
+
+PEPPER = b"a pepper of the simulated world"
+TIMEOUT = 1.0  # seconds, as in the configuration of a new gateway
+
+
+def plugins() -> Plugins:
+    """The provider of the world alone."""
+    module = ModuleType("world")
+    module.register_providers = hookimpl(lambda register: register(WorldProvider))  # type: ignore[attr-defined]
+    found = load_plugins(PluginSettings())
+    found.load(PluginReport(name="world", version="0", source="simulation"), lambda: module)
+    return found
+
+
+def address() -> RedisAddress:
+    """The store of the world."""
+    return RedisAddress(path=ADDRESS)
+
+
+class Worker:
+    """One worker process."""
+
+    def __init__(self, process: Process, gateway: Gateway, journal: Journal) -> None:
+        self.process, self.gateway = process, gateway
+        process.on_kill.append(lambda: close_files(journal))
+
+    @classmethod
+    async def start(cls, name: str, settings: Settings, folder: Path, loaded: Plugins) -> Worker:
+        """A worker that serves."""
+        process = Process(name)
+
+        async def build() -> tuple[Gateway, Journal]:
+            store = await Store.open(address(), timeout=TIMEOUT, required=False)
+            journal = Journal(folder)
+            gateway = await Gateway.build(
+                settings, store, pepper=PEPPER, plugins=loaded, journal=journal, machine=name[:2]
+            )
+            return gateway, journal
+
+        return cls(process, *await process.start(build()))
+
+
+class Machine:
+    """A data directory, its workers, and the recovery of its supervisor."""
+
+    def __init__(self, name: str, settings: Settings, folder: Path, loaded: Plugins) -> None:
+        self.name, self._settings, self._folder, self._loaded = name, settings, folder / name, loaded
+        self.workers: list[Worker] = []
+        self.processes: list[Process] = []
+        self._recovery: WorkerRecovery | None = None
+        self._supervisor: Process | None = None
+        self._started = 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._supervisor is not None and self._supervisor.alive
+
+    async def start(self, workers: int) -> None:
+        """Start the recovery and the workers."""
+        self._started += 1
+        supervisor = self._supervisor = Process(f"{self.name}-supervisor-{self._started}")
+        self.processes.append(supervisor)
+
+        async def build() -> WorkerRecovery:
+            store = await Store.open(address(), timeout=TIMEOUT, required=False)
+            recovery = WorkerRecovery(store, self._folder)
+            store.on_reconnect = recovery.reconnected
+            return recovery
+
+        recovery = self._recovery = await supervisor.start(build())
+        supervisor.on_kill.append(lambda: close_files(recovery._journal))
+        supervisor.start(recovery.run())
+        for _ in range(workers):
+            await self.start_worker()
+
+    async def start_worker(self) -> None:
+        """One more worker."""
+        self._started += 1
+        worker = await Worker.start(f"{self.name}-{self._started}", self._settings, self._folder, self._loaded)
+        self.processes.append(worker.process)
+        if self.alive:
+            self.workers.append(worker)
+        else:
+            worker.process.kill()
+
+    def kill_worker(self, worker: Worker) -> None:
+        """SIGKILL; the supervisor notices."""
+        worker.process.kill()
+        self.workers.remove(worker)
+        if self._recovery is not None and self.alive and self._supervisor is not None:
+            self._supervisor.run(self._recovery.look)
+
+    def crash(self) -> None:
+        """Every process dies at once; the files stay."""
+        for process in self.processes:
+            process.kill()
+        self.workers.clear()
+
+    async def stop(self) -> None:
+        """End as on SIGTERM: workers, then the recovery."""
+        for worker in self.workers:
+            await worker.process.start(worker.gateway.close())
+        if self._recovery is not None and self._supervisor is not None and self.alive:
+            await self._supervisor.start(self._recovery.close())
+
+
+def close_files(journal: Any) -> None:
+    """What the kernel closes when a process dies: its lock is free then."""
+    for segment in journal._segments.values():
+        with contextlib.suppress(OSError):
+            if segment.descriptor >= 0:
+                os.close(segment.descriptor)
+                segment.descriptor = -1
+    if journal._lock >= 0:
+        os.close(journal._lock)
+        journal._lock = -1

@@ -1,0 +1,65 @@
+"""Many schedules at once, each process with its own seeds."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from itertools import combinations_with_replacement
+from pathlib import Path
+from typing import Any
+
+from tests.simulation.faults import FAULTS
+from tests.simulation.world import Plan, run, shrunk
+
+STEP = 1_000_000  # between the first seeds of two processes
+LATEST = 120.0  # seconds that a process may need longer, to make a schedule smaller
+
+
+def folder() -> Path:
+    """A folder in memory, where there is one."""
+    memory = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None))
+
+
+def work(first: int, seconds: float, found: Any) -> None:
+    """Run schedules one after the other, and put what came of them into a queue."""
+    warnings.simplefilter("ignore")  # of coroutines that a killed process would have run
+    sys.unraisablehook = lambda _: None  # of what is collected without a loop
+    place, until, done, pairs = folder(), time.monotonic() + seconds, 0, Counter[tuple[str, str]]()
+    stories: list[str] = []
+    while time.monotonic() < until and not stories:
+        report = run(first + done, place)
+        done += 1
+        pairs.update(combinations_with_replacement(sorted(set(report.faults)), 2))
+        if report.broken:
+            stories.append(shrunk(report, place).story())
+    place.rmdir()
+    found.put((done, pairs, stories))
+
+
+def many(first: int, seconds: float) -> int:
+    """Schedules in as many processes as there are cores."""
+    context = multiprocessing.get_context("spawn")
+    found, cores = context.Queue(), os.cpu_count() or 1
+    workers = [context.Process(target=work, args=(first + core * STEP, seconds, found)) for core in range(cores)]
+    for worker in workers:
+        worker.start()
+    results = [found.get(timeout=seconds + LATEST) for _ in workers]
+    for worker in workers:
+        worker.join()
+    schedules = sum(done for done, _, _ in results)
+    pairs = {pair for _, counted, _ in results for pair in counted}
+    possible = len(FAULTS) * (len(FAULTS) + 1) // 2
+    print(
+        f"{schedules} schedules of {Plan().calls} calls from seed {first} in {seconds:.0f} s on {cores} cores: "
+        f"{schedules / seconds * 3600:.0f} an hour; {len(pairs)} of {possible} pairs of faults"
+    )
+    stories = [story for _, _, told in results for story in told]
+    for story in stories:
+        print(f"\n{story}")
+    return bool(stories)

@@ -1,0 +1,92 @@
+"""What must hold at the end of a schedule, when every fault is over."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from gateway.ledger import Ledger
+from gateway.store import Store
+from tests.simulation.upstream import PROMPT, WORD
+
+if TYPE_CHECKING:
+    from tests.simulation.callers import Outcome
+    from tests.simulation.world import World
+
+INPUT, OUTPUT = 1000, 2000  # nano units a token
+ACCOUNT = b"{a:acme}"
+CHARGES = (b"use", b"reclaim", b"adj")
+LOST = frozenset({"store_loses_the_last_moment"})  # faults after which what was written last may be gone
+
+
+async def broken_promises(world: World, store: Store, ledger: Ledger) -> list[str]:
+    """The promises that do not hold, as texts."""
+    keys = world.store.server.model.keys
+    account: dict[bytes, bytes] = keys.values[ACCOUNT]
+    lines = _lines(keys.values[ACCOUNT + b":lg"])
+    broken: list[str] = []
+    balance, held = int(account[b"bal"]), int(account[b"held"])
+    if held:
+        broken.append(f"{held} are held although no call runs")
+    if balance != (total := sum(int(line[b"amount"]) for line in lines)):
+        broken.append(f"the balance is {balance}, and its lines sum up to {total}")
+    if balance < 0:
+        broken.append(f"the balance is {balance}")
+    by_request: dict[str, list[dict[bytes, bytes]]] = defaultdict(list)
+    for line in lines:
+        by_request[line[b"rid"].decode()].append(line)
+    for request_id, found in by_request.items():
+        kinds = [line[b"kind"] for line in found if line[b"kind"] != b"adj"]
+        if len(kinds) > len(set(kinds)):
+            broken.append(f"{request_id} is booked {len(found)} times")
+    asked = {outcome.request_id for outcome in world.outcomes}
+    broken += [
+        f"{one} is charged and was never asked"
+        for one, found in by_request.items()
+        if one not in asked and any(line[b"kind"] in CHARGES for line in found)
+    ]
+    for outcome in world.outcomes:
+        broken += _of_call(world, outcome, by_request.get(outcome.request_id, []))
+    broken += _of_repetitions(world, by_request)
+    report = await ledger.audit()
+    broken += [f"the audit finds {mismatch}" for mismatch in report.mismatches]
+    return broken
+
+
+def _lines(stream: Any) -> list[dict[bytes, bytes]]:
+    return [dict(zip(fields[::2], fields[1::2], strict=True)) for fields in stream.entries.values()]
+
+
+def _of_call(world: World, outcome: Outcome, lines: list[dict[bytes, bytes]]) -> list[str]:
+    if outcome.replayed:
+        return [f"call {outcome.number} was replayed and charged"] if lines else []
+    charged = -sum(int(line[b"amount"]) for line in lines)
+    truth = world.upstream.truths.get(outcome.request_id)
+    name = f"call {outcome.number} {outcome.request_id}"
+    if truth is None:
+        return [f"{name} never reached the upstream and costs {charged}"] if charged else []
+    is_revoked = outcome.key == world.callers[1].id and outcome.began > world.revoked_at
+    if is_revoked and charged and not LOST & set(world.named):
+        return [f"{name} began with a revoked key and costs {charged}"]
+    price = PROMPT * INPUT + truth.words * WORD * OUTPUT
+    if outcome.whole and charged != price:
+        return [f"{name} is whole and costs {charged} instead of {price}"]
+    words = len(outcome.text.split())
+    if words and not outcome.name and not charged:
+        return [f"{name} has delivered {words} words and costs nothing"]
+    return []
+
+
+def _of_repetitions(world: World, by_request: dict[str, list[dict[bytes, bytes]]]) -> list[str]:
+    """A request that was repeated with its key is charged once, or the charge of a dead one was given back."""
+    if LOST & set(world.named):
+        return []  # the answers that it kept are lost, so a repetition runs again (docs/api.md, "Idempotency-Key")
+    named: dict[str, set[str]] = defaultdict(set)
+    for outcome in world.outcomes:
+        if outcome.name:
+            named[outcome.name].add(outcome.request_id)
+    charged = {
+        name: [one for one in ids if sum(int(line[b"amount"]) for line in by_request.get(one, ()))]
+        for name, ids in named.items()
+    }
+    return [f"{name} is charged as {', '.join(sorted(ids))}" for name, ids in charged.items() if len(ids) > 1]

@@ -1,0 +1,284 @@
+"""One schedule: machines, a store, an upstream and callers in one process, with the faults that a seed draws.
+
+::
+
+    report = run(7, folder)
+    assert not report.broken, shrunk(report, folder).story()
+
+Everything that is not an edge is the gateway's own code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import hashlib
+import logging
+import os
+import random
+import shutil
+import tempfile
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import Context
+from math import inf
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from msgspec import Struct
+
+from gateway.accounts.accounts import Accounts
+from gateway.accounts.keys import Keys
+from gateway.amounts import NANO
+from gateway.config.loader import parse
+from gateway.errors import GatewayError, StoreUnavailable
+from gateway.ledger import GroupLimits, Ledger
+from gateway.ledger.api_key import ApiKey
+from gateway.plugins.loader import Plugins
+from gateway.routing.circuit_sync import CircuitSync
+from gateway.runtime.overload import OverloadMonitor
+from gateway.runtime.watchdog import Watchdog
+from gateway.store import Store
+from tests.simulation.callers import Caller, Outcome
+from tests.simulation.clock_loop import Clock, SimulatedLoop, Stuck
+from tests.simulation.faults import FAULTS, LASTING, Fault
+from tests.simulation.machines import PEPPER, TIMEOUT, Machine, address, plugins
+from tests.simulation.network import Network
+from tests.simulation.promises import broken_promises
+from tests.simulation.store_end import StoreEnd
+from tests.simulation.upstream import WorldProvider, WorldUpstream
+
+CALLS = 30
+TRIES = 40  # of an operator, a second apart
+STORY = 12  # lines
+OPENING = 20 * NANO // 1000
+#: Seconds after the last fault: by then the journals of living processes are sent, and after a death or a loss of data
+#: also the leases of dead calls have ended, and what was confirmed before is no longer sent again.
+SHORT, LONG = 15.0, 200.0
+ACCOUNT = "acme"
+DOCUMENT = {
+    "providers": {"world": {"plugin": "world"}},
+    "groups": {"default": {}},
+    "models": {
+        "m": {
+            "provider": "world", "model": "any", "price": {"input": 1, "output": 2}, "context_window": 1000,
+            "max_output_tokens": 50, "retries": 1, "total_timeout": 30, "idle_timeout": 10, "first_byte_timeout": 10,
+        }
+    },
+}  # fmt: skip
+
+
+class Plan(Struct, frozen=True):
+    """A whole schedule, or what is left of it while it is made smaller."""
+
+    calls: int = CALLS
+    without: frozenset[int] = frozenset()  # places of faults that do not happen
+
+
+class Report(Struct):
+    """What came of a schedule."""
+
+    seed: int
+    plan: Plan
+    faults: list[str]
+    broken: list[str]
+    log: list[str]
+    digest: str = ""
+
+    def story(self) -> str:
+        """The schedule for a person, with the command that repeats it."""
+        again = f"python -m tests.simulation --seed {self.seed}"
+        if self.plan != Plan():
+            without = ",".join(map(str, sorted(self.plan.without)))
+            again += f" --calls {self.plan.calls}" + (f" --without {without}" if without else "")
+        told = [line for line in self.log if "fault: " in line or any(one in line for one in self._named_in_broken())]
+        return "\n".join([f"seed {self.seed}, {self.plan.calls} calls:", *told[-STORY:], *self.broken[:5], again])
+
+    def _named_in_broken(self) -> list[str]:
+        """The requests and calls that the broken promises name."""
+        return [word.strip(",") for text in self.broken for word in text.split() if word.startswith(("req_", "again-"))]
+
+
+class World:
+    """Everything of one schedule."""
+
+    def __init__(self, seed: int, folder: Path, loaded: Plugins, plan: Plan) -> None:
+        self.dice = random.Random(seed)
+        self.seed, self.folder, self.loaded = seed, folder, loaded
+        self.clock = Clock()
+        self.network = Network(self.dice)
+        self.network.context = Context()
+        self.loop = SimulatedLoop(self.clock, self.network)
+        self.network.loop = self.loop
+        self.store = StoreEnd(self.clock, self.network, self.dice)
+        self.upstream = WorldUpstream(self.dice)
+        self.machines: list[Machine] = []
+        self.outcomes: list[Outcome] = []
+        self.log: list[str] = []
+        self.callers: list[ApiKey] = []
+        self.revoked_at = inf  # seconds of the clock from which the second key is surely dead
+        self._plan = plan
+        self._named: list[str] = []
+
+    ledger: Ledger
+    accounts: Accounts
+    keys: Keys
+
+    async def operate(self, work: Callable[[], Awaitable[object]]) -> bool:
+        """Do what an operator does, again while the store is away; whether it was done."""
+        for _ in range(TRIES):
+            try:
+                await work()
+            except StoreUnavailable:
+                await asyncio.sleep(1.0)
+            except GatewayError as error:
+                self.note(f"refused: {error.message}")
+                return False
+            else:
+                return True
+        return False
+
+    def note(self, text: str) -> None:
+        """Add a line to the story."""
+        self.log.append(f"{self.clock.passed:9.4f} {text}")
+
+    async def live(self) -> list[str]:
+        """Run the schedule; returns the broken promises."""
+        settings = parse(DOCUMENT, demo=True)
+        WorldProvider.world = self.upstream
+        store = await Store.open(address(), timeout=TIMEOUT)
+        ledger = Ledger(store, {"default": GroupLimits()})
+        self.ledger, self.accounts, self.keys = ledger, Accounts(store, ledger), Keys(store, PEPPER)
+        await self.accounts.create(ACCOUNT, balance=OPENING)
+        made = [await self.keys.create(ACCOUNT) for _ in range(2)]
+        self.callers = [ApiKey(one.account, one.id) for one in made]
+        for name in ("m1", "m2")[: self.dice.randrange(1, 3)]:
+            machine = Machine(name, settings, self.folder, self.loaded)
+            await machine.start(self.dice.randrange(1, 3))
+            self.machines.append(machine)
+        caller = Caller(self, self.outcomes)
+        span = self.dice.uniform(0.5, 20.0)
+        asks = [(self.dice.uniform(0, span), number) for number in range(CALLS)]
+        chosen = [(self.dice.uniform(0, span), self.dice.choice(FAULTS)) for _ in range(self.dice.randrange(1, 6))]
+        chosen = [chosen[place] for place in range(len(chosen)) if place not in self._plan.without]
+        self._named = [fault.__name__ for _, fault in chosen]
+        await asyncio.gather(
+            *(self._at(when, caller.call(number)) for when, number in asks[: self._plan.calls]),
+            *(self._at(when, self._happen(fault)) for when, fault in chosen),
+        )
+        await self._heal(store)
+        broken = await broken_promises(self, store, ledger)
+        for machine in self.machines:
+            await machine.stop()
+        await store.close()
+        return broken
+
+    async def _at(self, when: float, work: Any) -> None:
+        await asyncio.sleep(when)
+        await work
+
+    async def _happen(self, fault: Fault) -> None:
+        self.note(f"fault: {fault.__name__}")
+        await fault(self)
+
+    async def _heal(self, store: Store) -> None:
+        """Every fault ends, and time passes until nothing is due."""
+        self.store.paused_until = self.store.lose_replies = 0
+        self.network.refused.clear()
+        for machine in self.machines:
+            if not machine.alive:
+                await machine.start(1)
+        lasts, ends = bool(LASTING & set(self._named)), self.clock.passed + LONG
+        await asyncio.sleep(SHORT)
+        while self.clock.passed < ends and (lasts or self._held()):
+            await asyncio.sleep(SHORT)
+
+    def _held(self) -> bool:
+        """Whether anything is held: a call whose admission had no reply holds it until its lease has ended."""
+        return self.store.server.model.keys.values[b"{a:%b}" % ACCOUNT.encode()][b"held"] != b"0"
+
+    @property
+    def named(self) -> list[str]:
+        """The names of the faults."""
+        return self._named
+
+    def close(self) -> None:
+        """Let go of everything, without running what dead tasks would still do."""
+        for machine in self.machines:
+            for process in machine.processes:
+                process.kill()
+        self.loop.drop_dead()
+        with contextlib.suppress(Stuck):
+            self.loop.run_until_complete(self._end())
+        self.loop.close()
+
+    async def _end(self) -> None:
+        for machine in self.machines:
+            for process in machine.processes:
+                process.forget()
+        rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in rest:
+            task.cancel()
+        await asyncio.sleep(0)
+
+
+@contextlib.contextmanager
+def _simulated(seed: int, clock: Clock) -> Iterator[None]:
+    """Time and chance come from the world; nothing watches the real ones."""
+    chance = random.Random(seed)
+    random.seed(seed)
+    with (
+        clock.everywhere(),
+        mock.patch.object(os, "urandom", chance.randbytes),
+        mock.patch.object(random, "_urandom", chance.randbytes),
+        mock.patch.object(Watchdog, "start", lambda _: None),
+        mock.patch.object(OverloadMonitor, "start", lambda _: None),
+        mock.patch.object(CircuitSync, "start", lambda _: None),  # it subscribes by another client
+    ):
+        yield
+
+
+_loaded: list[Plugins] = []
+
+
+def run(seed: int, folder: Path, plan: Plan = Plan()) -> Report:  # noqa: B008 - frozen
+    """Run one schedule."""
+    if not _loaded:
+        _loaded.append(plugins())
+    place = Path(tempfile.mkdtemp(prefix=f"world-{seed}-", dir=folder))
+    world = World(seed, place, _loaded[0], plan)
+    logging.getLogger("gateway").setLevel(logging.CRITICAL)
+    asyncio.set_event_loop(world.loop)
+    try:
+        with _simulated(seed, world.clock):
+            try:
+                broken = world.loop.run_until_complete(world.live())
+            except Stuck:
+                broken = ["the world is stuck"]
+            except GatewayError as error:
+                broken = [f"the world could not be read: {error.log_text()}"]
+            world.close()
+    finally:
+        asyncio.set_event_loop(None)
+        shutil.rmtree(place, ignore_errors=True)
+    named, log = world.named, world.log
+    del world
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what dead processes have left open
+        gc.collect()
+    digest = hashlib.sha256("\n".join(log).encode()).hexdigest()[:16]
+    return Report(seed, plan, named, broken, log, digest)
+
+
+def shrunk(report: Report, folder: Path) -> Report:
+    """The smallest schedule found that breaks a promise: first without faults, then with fewer calls."""
+    best = report
+    for place in range(len(report.faults)):
+        tried = run(best.seed, folder, Plan(best.plan.calls, best.plan.without | {place}))
+        best = tried if tried.broken else best
+    fewer = best.plan.calls // 2
+    while fewer and (tried := run(best.seed, folder, Plan(fewer, best.plan.without))).broken:
+        best, fewer = tried, fewer // 2
+    return best
