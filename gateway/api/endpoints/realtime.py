@@ -15,7 +15,7 @@ from gateway.billing.quote import Quote
 from gateway.billing.token_estimate import with_safety
 from gateway.billing.usage import Usage
 from gateway.catalog import Model
-from gateway.errors import GatewayError, InvalidValue, MissingParameter
+from gateway.errors import GatewayError, InvalidValue, MissingParameter, UnsupportedParameter
 from gateway.inference.call import Call
 from gateway.inference.endpoint import Endpoint, RequestSize
 from gateway.inference.services import Services
@@ -51,6 +51,9 @@ class RealtimeEndpoint(Endpoint[RealtimeRequest]):
     def quote(
         self, request: RealtimeRequest, model: Model, body_size: int, adapted: Sequence[Adapted[RealtimeRequest]] = ()
     ) -> Quote:
+        if model.hooks:  # they check requests and answers, and would see nothing of a session
+            text = f"The model '{model.name}' has hooks of plugins, which do not see realtime sessions"
+            raise UnsupportedParameter(text, param="model")
         return _quote(model, request.text_tokens, request.audio_tokens)
 
     def quote_size(self, model: Model, size: RequestSize) -> Quote:

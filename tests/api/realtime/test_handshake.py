@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec import structs
 from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
@@ -59,6 +60,14 @@ async def test_plain_get_is_426_and_a_post_405(client: Client) -> None:
         assert response.status == 426
     async with client.request("POST", PATH, json={}) as response:
         assert (response.status, response.headers["Allow"]) == (405, "GET, HEAD")
+
+
+async def test_model_with_hooks_is_refused(client: Client, gateway: Gateway, vendor: RealtimeUpstream) -> None:
+    """They would see nothing of the session."""
+    gateway.catalog.models["rt"] = structs.replace(gateway.catalog.models["rt"], hooks=("guard",))  # type: ignore[index]
+    response, error = await refused(client)
+    assert (response.status, error["code"]) == (400, "unsupported_parameter")
+    assert not vendor.paths
 
 
 async def test_empty_balance_is_429(client: Client, accounts: Accounts, gateway: Gateway) -> None:
