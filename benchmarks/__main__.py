@@ -5,7 +5,7 @@ Beside it `growth` measures cost as work grows, `installation` pages, routes and
 `targets` judges and `plot` draws what was measured, `costs` and `scale` calculate for larger sites. `hostile` measures
 one account while another attacks, `console` calls beside people in the console, `store-memory` the store at a steady
 rate of calls, `reload` calls beside a reload, `fairness` the calls of a crowd, `failover` calls whose
-provider fails. Each explains itself with --help.
+provider fails, `realtime` sessions over WebSocket. Each explains itself with --help.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from benchmarks.installation.command import installation
 from benchmarks.instructions.command import instructions
 from benchmarks.pairs import pairs
 from benchmarks.plot import plot
+from benchmarks.realtime.command import realtime
 from benchmarks.reload import reload
 from benchmarks.report import Report, lines_of, machine, sharing_note, show
 from benchmarks.rounds import Plan, Sample, run_scenario
@@ -74,7 +75,7 @@ def main(
     """Measure the gateway beside its peers: scenarios json, open, streams, idle, workers, halves (default: all).
 
     Other commands: growth, installation, targets, plot, costs, scale, structure, instructions, dialects, idle-cpu,
-    pairs, hostile, console, store-memory, reload, fairness, failover.
+    pairs, hostile, console, store-memory, reload, fairness, failover, realtime.
     """
     messages, tables = Console(stderr=True), Console(width=None if sys.stdout.isatty() else 200)
     known = all_contenders(at=at, litellm=litellm, portkey=portkey)
@@ -177,6 +178,7 @@ COMMANDS = {
     "reload": reload,
     "fairness": fairness,
     "failover": failover,
+    "realtime": realtime,
 }
 bench = Bench("benchmarks", commands=COMMANDS)
 

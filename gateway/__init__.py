@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from gateway.config.secret_headers import reveal_headers as reveal_headers
     from gateway.http_client.forwarded_headers import dialect_headers as dialect_headers
     from gateway.http_client.multipart import Multipart as Multipart
+    from gateway.http_client.socket_refused import SocketRefused as SocketRefused
     from gateway.http_client.timeouts import Timeouts as Timeouts
     from gateway.http_client.upstream import Answer as Answer
     from gateway.http_client.upstream import Upstream as Upstream
+    from gateway.http_client.upstream_socket import UpstreamSocket as UpstreamSocket
     from gateway.plugins.chunk_accumulator import fold_chat as fold_chat
     from gateway.plugins.current_call import CurrentCall as CurrentCall
     from gateway.plugins.current_call import current_call as current_call
@@ -54,10 +56,12 @@ if TYPE_CHECKING:
     from gateway.plugins.provider import Images as Images
     from gateway.plugins.provider import Moderation as Moderation
     from gateway.plugins.provider import Provider as Provider
+    from gateway.plugins.provider import Realtime as Realtime
     from gateway.plugins.provider import Rerank as Rerank
     from gateway.plugins.provider import Speech as Speech
     from gateway.plugins.provider import Target as Target
     from gateway.plugins.provider import Transcription as Transcription
+    from gateway.plugins.realtime_session import RealtimeSession as RealtimeSession
     from gateway.plugins.text_fast_path import LanedStream as LanedStream
     from gateway.plugins.text_fast_path import TextLane as TextLane
     from gateway.plugins.upstream_errors import error_body as error_body
@@ -115,6 +119,7 @@ if TYPE_CHECKING:
     from gateway.schemas.native_request import NativeChunk as NativeChunk
     from gateway.schemas.native_request import NativeCompletion as NativeCompletion
     from gateway.schemas.native_request import NativeRequest as NativeRequest
+    from gateway.schemas.realtime.request import RealtimeRequest as RealtimeRequest
     from gateway.schemas.scoring.moderation import ModerationAnswer as ModerationAnswer
     from gateway.schemas.scoring.moderation import ModerationRequest as ModerationRequest
     from gateway.schemas.scoring.moderation import ModerationResult as ModerationResult
@@ -147,8 +152,10 @@ _HOME = {
         "config.secret_headers": ("SecretHeaders", "reveal_headers"),
         "http_client.forwarded_headers": ("dialect_headers",),
         "http_client.multipart": ("Multipart",),
+        "http_client.socket_refused": ("SocketRefused",),
         "http_client.timeouts": ("Timeouts",),
         "http_client.upstream": ("Answer", "Upstream"),
+        "http_client.upstream_socket": ("UpstreamSocket",),
         "plugins.chunk_accumulator": ("fold_chat",),
         "plugins.current_call": ("CurrentCall", "current_call"),
         "plugins.hook": (
@@ -171,11 +178,13 @@ _HOME = {
             "Images",
             "Moderation",
             "Provider",
+            "Realtime",
             "Rerank",
             "Speech",
             "Target",
             "Transcription",
         ),
+        "plugins.realtime_session": ("RealtimeSession",),
         "plugins.text_fast_path": ("LanedStream", "TextLane"),
         "plugins.upstream_errors": ("error_body", "error_of_document", "raise_for_status"),
         "schemas.chat_messages": (
@@ -231,6 +240,7 @@ _HOME = {
             "ImageRequest",
             "ImageUsage",
         ),
+        "schemas.realtime.request": ("RealtimeRequest",),
         "schemas.scoring.moderation": ("ModerationAnswer", "ModerationRequest", "ModerationResult"),
         "schemas.native_request": ("AcceptedFields", "NativeChunk", "NativeCompletion", "NativeRequest"),
         "schemas.scoring.rerank": ("RankedDocument", "RerankAnswer", "RerankRequest"),

@@ -14,6 +14,7 @@ from gateway.routing.request_adaptation import HONOURED, NAMED_HINTS
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.embeddings import EmbeddingRequest
 from gateway.schemas.images import ImageEditRequest, ImageRequest
+from gateway.schemas.realtime.request import RealtimeRequest
 from gateway.schemas.request_fields import FIELD_CLASSES
 from gateway.schemas.scoring.moderation import ModerationRequest
 from gateway.schemas.scoring.rerank import RerankRequest
@@ -27,6 +28,7 @@ REQUESTS: Mapping[str, Any] = {
     "embeddings": EmbeddingRequest,
     "images": ImageRequest,
     "moderation": ModerationRequest,
+    "realtime": RealtimeRequest,
     "rerank": RerankRequest,
     "speech": SpeechRequest,
     "transcription": TranscriptionRequest,

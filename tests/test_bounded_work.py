@@ -39,6 +39,7 @@ BOUNDED_OTHERWISE = {
     "testing/embeddings_cases.py": "a number in the case",
     "testing/image_edit_cases.py": "a number in the case",
     "testing/moderation_cases.py": "a number in the case",
+    "testing/realtime_cases.py": "a number in the case",
     "testing/rerank_cases.py": "a number in the case",
 }
 

@@ -1,4 +1,5 @@
-"""Where a request carries its key: in `Authorization`, in a header that another API uses for it, or in the query.
+"""Where a request carries its key: in `Authorization`, in a header that another API uses for it, in the query, or in a
+subprotocol.
 
 The first one that is there counts, also if it has no possible key.
 """
@@ -14,6 +15,9 @@ from gateway.accounts.authenticator import bearer
 KEY_HEADERS = tuple(name.title() for name in ("x-api-key", "x-goog-api-key", "api-key"))
 #: Paths under which Google's clients send the key in the query.
 QUERY_PATHS = ("/v1beta/", "/v1/models")
+#: How a browser offers its key with the handshake of `/v1/realtime`, as a subprotocol.
+KEY_PROTOCOL = "openai-insecure-api-key."
+MAX_PROTOCOLS = 2048  # characters of the list that are read
 
 
 def key_headers(headers: Mapping[str, str], target: str = "") -> tuple[str | None, str | None]:
@@ -31,7 +35,14 @@ def key_headers(headers: Mapping[str, str], target: str = "") -> tuple[str | Non
     for name in KEY_HEADERS:
         if (value := get(name)) is not None:
             return None, value
+    if "/realtime" in target:
+        return None, _in_subprotocol(get("Sec-Websocket-Protocol") or "")
     return None, _in_query(target) if "?" in target else None
+
+
+def _in_subprotocol(offered: str) -> str | None:
+    names = (name.strip() for name in offered[:MAX_PROTOCOLS].split(","))
+    return next((name[len(KEY_PROTOCOL) :] for name in names if name.startswith(KEY_PROTOCOL)), None)
 
 
 def _in_query(target: str) -> str | None:

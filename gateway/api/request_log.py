@@ -30,18 +30,23 @@ class EndedRequest(Protocol):
 
     services: Services
     exchange: Exchange
-    reply: ResponseWriter
     headers: RequestHeaders
     metadata: RequestMetadata
-    request_id: str
     method: str
     path: str
     endpoint_name: str
-    key: ApiKey | None
-    asked: CallRequest | None
     outcome: str
     detail: str
     facts: RefusalFacts
+
+    @property
+    def reply(self) -> ResponseWriter: ...
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def key(self) -> ApiKey | None: ...
+    @property
+    def asked(self) -> CallRequest | None: ...
 
 
 def log_request(request: EndedRequest) -> CallRecord | None:

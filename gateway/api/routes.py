@@ -20,6 +20,7 @@ from gateway.api.endpoints.images import ImagesEndpoint
 from gateway.api.endpoints.messages import CountTokensEndpoint, MessagesEndpoint
 from gateway.api.endpoints.models import ModelHandler, ModelsHandler
 from gateway.api.endpoints.moderations import ModerationsEndpoint
+from gateway.api.endpoints.realtime import RealtimeEndpoint
 from gateway.api.endpoints.rerank import RerankEndpoint
 from gateway.api.endpoints.responses import (
     ResponsesEndpoint,
@@ -38,6 +39,7 @@ from gateway.api.json_body import JsonBody
 from gateway.api.multipart_body import MultipartBody
 from gateway.api.path_aliases import plain_path
 from gateway.api.sockets.handshake import OpenSockets, ResponsesSocketHandler
+from gateway.api.sockets.realtime_handshake import RealtimeHandler
 from gateway.errors.error_form import ErrorForm
 from gateway.errors.gemini_form import GEMINI_ERRORS
 from gateway.errors.messages_form import MESSAGES_ERRORS
@@ -67,6 +69,7 @@ class HandlerRoute(Struct, frozen=True):
 
 
 _RESPONSES, _RESPONSES_ERRORS = ResponsesEndpoint(), ResponsesErrors()
+_REALTIME = RealtimeEndpoint()
 _RERANK = RerankEndpoint()
 
 #: Whole paths. A trailing slash makes no difference.
@@ -90,6 +93,7 @@ PATHS: Mapping[str, HandlerRoute] = {
     "/v1/moderations": HandlerRoute(InferenceHandler, ModerationsEndpoint()),
     "/v1/rerank": HandlerRoute(InferenceHandler, _RERANK),
     "/v2/rerank": HandlerRoute(InferenceHandler, _RERANK),  # Cohere's clients
+    "/v1/realtime": HandlerRoute(RealtimeHandler, _REALTIME),
     "/v1/models": HandlerRoute(ModelsHandler),
     "/v1/balance": HandlerRoute(BalanceHandler),
     "/v1/usage": HandlerRoute(UsageHandler),
@@ -198,6 +202,16 @@ class Application(HTTPServerConnectionDelegate):
             handler = route.handler(self.services, exchange, path=path, argument=argument)
         elif route.has_socket and exchange.head.start_line.method == "GET" and is_handshake(exchange.head.headers):
             handler = ResponsesSocketHandler(self.services, exchange, path=path, sockets=self._sockets)
+        elif route.handler is RealtimeHandler:
+            handler = RealtimeHandler(
+                self.services,
+                exchange,
+                path=path,
+                query=query,
+                model=model,
+                endpoint=_REALTIME,
+                sockets=self._sockets,
+            )
         else:
             handler = InferenceHandler(
                 self.services,

@@ -13,6 +13,7 @@ _EMBEDDINGS = re.compile(
 )
 _RERANKER = re.compile(r"rerank", re.IGNORECASE)
 _OTHERS: Final[tuple[tuple[Endpoint, re.Pattern[str]], ...]] = (
+    ("realtime", re.compile(r"(?:^|[/_-])realtime(?![a-z])", re.IGNORECASE)),
     ("moderation", re.compile(r"moderation", re.IGNORECASE)),
     ("rerank", _RERANKER),
     ("transcription", re.compile(r"whisper|transcribe", re.IGNORECASE)),

@@ -276,6 +276,15 @@ owned_by = "model-gateway"
 created = 2026-11-21
 endpoints = ["moderation"]
 
+[models.fake-realtime]
+provider = "fake"
+groups = ["default", "partner"]
+owned_by = "model-gateway"
+created = 2026-11-30
+context_window = 32000
+endpoints = ["realtime"]
+price = { input = 4, output = 16, audio_input = 32, audio_output = 64, currency = "USD" }
+
 [models.fake-rerank]
 provider = "fake"
 groups = ["default", "partner"]

@@ -45,13 +45,17 @@ class ServerLimitSettings(Struct, frozen=True, kw_only=True):
 
 
 class WebSocketSettings(Struct, frozen=True, kw_only=True):
-    """[server.websocket]: the Responses API over WebSocket. Numbers of sockets are those of one worker."""
+    """[server.websocket]: the Responses API over WebSocket, and the Realtime API. Numbers of sockets are those of one
+    worker.
+    """
 
     responses: bool = False
     max_per_account: Annotated[int, Meta(ge=1, le=2**20)] = 64
     max_per_address: Annotated[int, Meta(ge=1, le=2**20)] = 256
     max_conversation: Bytes = 4 * 2**20
     max_age: Annotated[float, Meta(ge=1, le=86_400)] = 3600.0
+    realtime_max_event: Bytes = 16 * 2**20
+    realtime_max_idle: Annotated[float, Meta(ge=1, le=86_400)] = 900.0
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):

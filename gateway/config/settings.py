@@ -61,7 +61,7 @@ S = TypeVar("S", bound=Struct)
 
 DEFAULT_GROUP = "default"
 
-Endpoint = Literal["chat", "embeddings", "images", "moderation", "rerank", "speech", "transcription"]
+Endpoint = Literal["chat", "embeddings", "images", "moderation", "realtime", "rerank", "speech", "transcription"]
 UnsupportedParam = Literal[
     "temperature",
     "top_p",

@@ -41,6 +41,7 @@ UNITS: Mapping[str, frozenset[str]] = {
     "embeddings": frozenset({"input"}),
     "images": frozenset({"per_image", "image_output", "output"}),
     "moderation": frozenset(),
+    "realtime": frozenset({"input", "output", "audio_input", "audio_output"}),
     "rerank": frozenset({"input", "per_search_unit"}),
     "speech": frozenset({"per_character", "per_second_out", "audio_output", "output"}),
     "transcription": frozenset({"per_second_in", "audio_input", "input", "output"}),

@@ -37,6 +37,7 @@ from gateway.sse import Event, EventParser
 
 if TYPE_CHECKING:
     from gateway.http_client.proxied import ProxiedClient
+    from gateway.http_client.upstream_socket import SocketClient, UpstreamSocket
 
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024  # of an answer that is read as a whole
 MAX_LINE_BYTES = 8 * 1024 * 1024  # as of a line of an event stream
@@ -56,6 +57,7 @@ class Upstream:
         self._heads = RequestHeads()
         self._pool: Pool | None = None
         self._proxied: ProxiedClient | None = None
+        self._sockets: SocketClient | None = None
         self._proxies: Proxies | None = None  # of a view
         self._forwards: frozenset[str] = frozenset()  # of a view
         self._whole: Upstream | None = None  # whose connections a view uses
@@ -128,6 +130,29 @@ class Upstream:
             set_sent(False)  # refused, whenever its body comes
         return Answer(incoming)
 
+    async def open_socket(
+        self, url: str, *, headers: Mapping[str, str] | None = None, timeouts: Timeouts, max_message: int
+    ) -> UpstreamSocket:
+        """A WebSocket that the upstream has accepted; messages of the upstream have at most `max_message` bytes.
+
+        `url` begins with http or https. SocketRefused for another answer than 101, or an Upstream error.
+        """
+        whole = self._whole or self
+        if whole._sockets is None:
+            # Imported here, because aiohttp costs 9 MB and 90 ms.
+            from gateway.http_client.upstream_socket import SocketClient
+
+            whole._sockets = SocketClient(tls=whole._tls)
+        headers = {**(headers or {}), **trace_headers()}
+        head = new_head("GET", address_of(url), headers)  # checks address and headers
+        proxy = None if self._proxies is None else _proxy_for(head, self._proxies)
+        set_sent(False)
+        socket = await whole._sockets.open(
+            head.address, headers=headers, timeouts=timeouts, proxy=proxy, max_message=max_message
+        )
+        set_sent(True)
+        return socket
+
     async def connects(self) -> bool | None:
         """Whether any host that got requests takes a connection; None if there is none, as with a proxy."""
         return await self._pool.connects(CONNECT_WITHIN) if self._pool is not None else None
@@ -149,6 +174,9 @@ class Upstream:
         if self._proxied is not None:
             await self._proxied.close()
             self._proxied = None
+        if self._sockets is not None:
+            await self._sockets.close()
+            self._sockets = None
 
     def _open(self) -> Pool:
         whole = self._whole or self

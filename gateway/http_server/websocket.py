@@ -36,13 +36,17 @@ PING_EVERY: Final = 30.0  # seconds
 DEAD_AFTER: Final = 300.0  # seconds without a byte of the client, which answers pings
 REASON_BYTES: Final = 120  # of a close frame
 VERSION: Final = "13"
+ABNORMAL: Final = 1006  # without a close frame
+IDLE: Final = 4008
 _KEY: Final = re.compile(r"[A-Za-z0-9+/]{22}==")
 
 
 class SocketUser(Protocol):
     """What gets the messages of a socket."""
 
-    busy: bool  # a message is being answered: the socket is neither idle nor old
+    @property
+    def busy(self) -> bool:
+        """Whether a message is being answered: the socket is neither idle nor old then."""
 
     def on_growth(self, size: int) -> None:
         """An unfinished message has `size` bytes now; a GatewayError closes the socket."""
@@ -58,14 +62,19 @@ class WebSocket(asyncio.BufferedProtocol):
     """Call `begin` at once: until then the socket belongs to no protocol."""
 
     __slots__ = (
-        "_ended", "_ended_at", "_is_behind", "_is_paused", "_message", "_opened", "_part_since", "_pinged", "_server",
-        "_transport", "_user", "_wire", "_writer", "context", "heard", "max_age", "max_message", "rested",
+        "_ended", "_ended_at", "_is_behind", "_is_held", "_is_paused", "_message", "_opened", "_part_since", "_pinged",
+        "_server", "_transport", "_user", "_wire", "_writer", "close_code", "context", "heard", "max_age", "max_idle",
+        "max_message", "rested",
     )  # fmt: skip
 
-    def __init__(self, detached: Detached, user: SocketUser, *, max_message: int, max_age: float) -> None:
+    def __init__(
+        self, detached: Detached, user: SocketUser, *, max_message: int, max_age: float, max_idle: float = 0.0
+    ) -> None:
         self.context: PeerContext = detached.context
         self.max_message = max_message  # bytes
         self.max_age = max_age  # seconds
+        self.max_idle = max_idle  # seconds without a message in either direction; 0: any time
+        self.close_code = ABNORMAL  # with which it was closed
         self._server = detached.server
         self._transport = detached.transport
         self._writer = detached.writer
@@ -73,7 +82,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self._wire = Wire(ConnectionType.SERVER)
         self._message = bytearray()  # of which the end is awaited
         self._part_since = 0.0  # when the first part of a message arrived; 0 while none is awaited
-        self._is_behind = self._is_paused = self._ended = False
+        self._is_behind = self._is_held = self._is_paused = self._ended = False
         self._ended_at = 0.0
         now = self._server.state.now
         self._opened = self.heard = self.rested = self._pinged = now  # `rested`: since when it is idle
@@ -122,6 +131,7 @@ class WebSocket(asyncio.BufferedProtocol):
         """Send a text message of valid UTF-8; await the future for back-pressure. Nothing happens if it is closed."""
         if self._ended:
             return self._writer.done
+        self.rested = self._server.state.now
         return self._writer.send(bytes(self._wire.send(TextMessage(data=text.decode("utf-8", "replace")))))
 
     def ping(self) -> None:
@@ -130,6 +140,17 @@ class WebSocket(asyncio.BufferedProtocol):
             return
         self._pinged = self._server.state.now
         self._writer.push(bytes(self._wire.send(Ping())))
+
+    def hold(self, is_held: bool) -> None:
+        """Take no messages, or take them again: the user has enough of them."""
+        if self._is_held is is_held or self._ended:
+            return
+        self._is_held = is_held
+        if is_held:
+            self._set_reading()
+        elif not self._is_behind:  # otherwise `_go_on` is called
+            self._is_behind = True
+            asyncio.get_running_loop().call_soon(self._go_on)
 
     def answered(self) -> None:
         """A message was answered: the socket is idle from now on, or closes."""
@@ -142,6 +163,7 @@ class WebSocket(asyncio.BufferedProtocol):
         """Send a close frame and FIN; what the client still sends is dropped."""
         if self._ended:
             return
+        self.close_code = code
         if self._wire.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
             self._writer.push(bytes(self._wire.send(CloseConnection(code=code, reason=reason[:REASON_BYTES]))))
         self._end()
@@ -202,6 +224,8 @@ class WebSocket(asyncio.BufferedProtocol):
             self.abort()
         elif now - self._opened > self.max_age and not self._user.busy:
             self.close(CloseReason.NORMAL_CLOSURE, "open for the longest time")
+        elif self.max_idle and not self._user.busy and now - self.rested > self.max_idle:
+            self.close(IDLE, "idle for too long")
         elif now - self._pinged > PING_EVERY:
             self.ping()
 
@@ -215,15 +239,23 @@ class WebSocket(asyncio.BufferedProtocol):
     def _take_events(self) -> None:
         """Take what was received, in turns that are short enough for the other connections."""
         self._is_behind = False
+        if self._has_enough():
+            self._set_reading()
+            return
         for number, event in enumerate(self._wire.events(), start=1):
             self._take(event)
             if self._ended:
                 return
+            if self._has_enough():
+                break
             if number == EVENTS_PER_TURN:
                 self._is_behind = True
                 asyncio.get_running_loop().call_soon(self._go_on)
                 break
         self._set_reading()
+
+    def _has_enough(self) -> bool:
+        return self._is_held
 
     def _go_on(self) -> None:
         if not self._ended:
@@ -231,7 +263,7 @@ class WebSocket(asyncio.BufferedProtocol):
 
     def _set_reading(self) -> None:
         """Read, unless there is more to do than can be done, or the client does not read."""
-        paused = not self._ended and (self._is_behind or self._writer.paused)
+        paused = not self._ended and (self._is_behind or self._is_held or self._writer.paused)
         if paused is self._is_paused or self._transport.is_closing():
             return
         self._is_paused = paused
@@ -269,6 +301,7 @@ class WebSocket(asyncio.BufferedProtocol):
                 self.close(CloseReason.TRY_AGAIN_LATER, error.message)
             return
         self._message, self._part_since = bytearray(), 0.0
+        self.rested = self._server.state.now
         self._user.on_message(bytes(message))
 
     def _end(self) -> None:

@@ -25,8 +25,12 @@ from gateway.routing.request_adaptation import Adapted, adapt
 UNREADABLE = PriceTerms(epoch="?", listed=None)
 
 
-def quote_call(asked: CallRequest, endpoint: Endpoint[Any], services: Services) -> QuotedCall:
+def quote_call(
+    asked: CallRequest, endpoint: Endpoint[Any], services: Services, adapted: Sequence[Adapted[Any]] | None = None
+) -> QuotedCall:
     """Find the model of a decoded request, and quote the call; raises BadRequest or NoHealthyUpstream.
+
+    `adapted`: the request as its candidates have it already, where no candidate is to be found.
 
     A price that this worker cannot read is not refused here, because it may be replaced meanwhile: the store admits no
     call with this quote, and `hold_cost` reads the price again.
@@ -37,7 +41,7 @@ def quote_call(asked: CallRequest, endpoint: Endpoint[Any], services: Services) 
     if terms is not LIST_PRICES or asked.batch is not None:
         model, terms = _at_own_price(model, terms, services, in_batch=asked.batch is not None)
     asked.content = endpoint.for_model(asked.content, model)
-    return quote_at(asked, model, endpoint, terms, services)
+    return quote_at(asked, model, endpoint, terms, services, adapted)
 
 
 def quote_replaced(asked: CallRequest, quoted: QuotedCall, endpoint: Endpoint[Any], services: Services) -> QuotedCall:
@@ -54,10 +58,16 @@ def _at_own_price(model: Model, terms: PriceTerms, services: Services, *, in_bat
 
 
 def quote_at(
-    asked: CallRequest, model: Model, endpoint: Endpoint[Any], terms: PriceTerms, services: Services
+    asked: CallRequest,
+    model: Model,
+    endpoint: Endpoint[Any],
+    terms: PriceTerms,
+    services: Services,
+    adapted: Sequence[Adapted[Any]] | None = None,
 ) -> QuotedCall:
     """The quote at the price of the model."""
-    adapted = _adapt(endpoint, asked, model, services)
+    if adapted is None:
+        adapted = _adapt(endpoint, asked, model, services)
     quote = endpoint.quote(asked.content, model, asked.body_size, adapted)
     if terms is not LIST_PRICES:
         quote = structs.replace(quote, terms=terms)

@@ -104,6 +104,7 @@ METRICS = (
     ),
     MetricSpec("gateway_in_flight", "gauge", "Requests in progress", ("endpoint",)),
     MetricSpec("gateway_websockets", "gauge", "Open WebSockets of /v1"),
+    MetricSpec("gateway_websockets_closed", "counter", "Closed WebSockets of /v1, by the code of the close", ("code",)),
     MetricSpec("gateway_store_seconds", "histogram", "Round trips to Redis", (), STORE),
     MetricSpec("gateway_upstream_errors", "counter", "Failed attempts at a target", ("model", "provider", "code")),
     MetricSpec(

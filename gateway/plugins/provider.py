@@ -25,11 +25,13 @@ from msgspec import Struct
 
 from gateway.http_client.timeouts import Timeouts
 from gateway.plugins.chunk_accumulator import fold_chat
+from gateway.plugins.realtime_session import RealtimeSession
 from gateway.schemas.chat_request import ChatRequest
 from gateway.schemas.chat_response import ChatChunk, ChatCompletion
 from gateway.schemas.embeddings import EmbeddingAnswer, EmbeddingRequest
 from gateway.schemas.images import ImageAnswer, ImageEditRequest, ImageEvent, ImageRequest
 from gateway.schemas.native_request import AcceptedFields
+from gateway.schemas.realtime.request import RealtimeRequest
 from gateway.schemas.scoring.moderation import ModerationAnswer, ModerationRequest
 from gateway.schemas.scoring.rerank import RerankAnswer, RerankRequest
 from gateway.schemas.speech import SpeechChunk, SpeechRequest
@@ -196,6 +198,17 @@ class Moderation(abc.ABC):
         """One result per entry of `request.inputs`, in their order."""
 
 
+class Realtime(abc.ABC):
+    """The provider holds conversations of speech and text, in the events of OpenAI's Realtime API."""
+
+    #: Optional fields of `RealtimeRequest` that this provider supports; it has none yet.
+    realtime_fields: ClassVar[frozenset[str] | None] = frozenset()
+
+    @abc.abstractmethod
+    async def open_realtime(self, request: RealtimeRequest, target: Target) -> RealtimeSession:
+        """An open session of the target's model; its first event is `session.created`."""
+
+
 class Rerank(abc.ABC):
     """The provider sorts documents by their relevance to a query."""
 
@@ -252,6 +265,7 @@ CAPABILITIES: dict[str, type] = {
     "embeddings": Embeddings,
     "images": Images,
     "moderation": Moderation,
+    "realtime": Realtime,
     "rerank": Rerank,
     "speech": Speech,
     "transcription": Transcription,

@@ -33,6 +33,7 @@ VENDORS = {"vertex_ai": "google", "gemini": "google", "bedrock": "aws", "togethe
 MODES = {
     "chat": "chat", "completion": "chat", "responses": "chat", "embedding": "embeddings", "image_generation": "images",
     "audio_speech": "speech", "audio_transcription": "transcription", "rerank": "rerank", "moderation": "moderation",
+    "realtime": "realtime",
 }  # fmt: skip
 PRICES = {
     "input_cost_per_token": "input",

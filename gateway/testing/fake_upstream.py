@@ -19,7 +19,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -27,6 +27,7 @@ from aiohttp import web
 
 from gateway.testing.openai_dialect import openai_chat as openai_chat
 from gateway.testing.openai_dialect import openai_dialect
+from gateway.testing.realtime_dialect import openai_realtime
 from gateway.testing.reply import Reply as Reply
 from gateway.testing.reply import Seen as Seen
 
@@ -38,6 +39,8 @@ class FakeUpstream:
         self.answer: Callable[[Seen], Reply] = (
             answer or openai_dialect
         )  # makes the answers to requests that are not scripted
+        #: Serves a WebSocket, given the path with its query.
+        self.socket: Callable[[web.WebSocketResponse, str], Awaitable[None]] = openai_realtime
         self.tamper: Callable[[Reply], Reply] | None = None  # applied to whatever `answer` makes
         self.seen: list[Seen] = []  # every request so far, in order
         self.url = ""  # the server's address, without a path
@@ -131,6 +134,8 @@ class FakeUpstream:
             await asyncio.sleep(reply.delay)
         if reply.raw is not None:
             return _hang_up(request, seen, reply.raw)
+        if reply.opens_socket and reply.cut_after is None:
+            return await self._serve(request, seen)
         response = web.StreamResponse(status=reply.status, headers=reply.headers)
         if reply.frames is None:
             response.content_length = len(reply.body)
@@ -151,8 +156,17 @@ class FakeUpstream:
         _note(seen, "answered")
         return response
 
+    async def _serve(self, request: web.Request, seen: Seen) -> web.StreamResponse:
+        """Serve a WebSocket until one side leaves."""
+        socket = web.WebSocketResponse(max_msg_size=1 << 25)
+        await socket.prepare(request)
+        with contextlib.suppress(ConnectionError):
+            await self.socket(socket, seen.path)
+        _note(seen, "answered")
+        return socket
+
     def _unscripted(self, seen: Seen) -> Reply:
-        reply = self.answer(seen)
+        reply = Reply(opens_socket=True) if "sec-websocket-key" in seen.headers else self.answer(seen)
         return self.tamper(reply) if self.tamper else reply
 
 

@@ -21,6 +21,7 @@ class Reply(Struct, kw_only=True):
     interval: float = 0.0  # seconds before each frame
     end: Literal["whole", "cut", "silence"] = "whole"  # cut: close without the end of the body; silence: never end it
     cut_after: int | None = None  # close the connection after so many bytes of the body
+    opens_socket: bool = False  # accept the WebSocket that the request asks for, unless it goes wrong before
     raw: bytes | None = None  # written to the socket as it is, then closed: answers that are not HTTP
 
     @classmethod

@@ -24,13 +24,14 @@ from .._shared.http_provider import checked_base_url
 from ..openai.chat import OpenAIChat
 from ..openai.embeddings import OpenAIEmbeddings
 from ..openai.images import OpenAIImages
+from ..openai.realtime import OpenAIRealtime
 from ..openai.responses_fields import AZURE, NONE, Support
 from ..openai.server import SharedOptions, quirks_of
 from ..openai.speech import OpenAISpeech
 from ..openai.transcription import OpenAITranscription
 
 
-class AzureProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscription, OpenAIChat):
+class AzureProvider(OpenAIEmbeddings, OpenAIImages, OpenAIRealtime, OpenAISpeech, OpenAITranscription, OpenAIChat):
     """One resource of Azure OpenAI and one credential."""
 
     name = "azure"
@@ -75,6 +76,12 @@ class AzureProvider(OpenAIEmbeddings, OpenAIImages, OpenAISpeech, OpenAITranscri
     def url(self, path: str, target: Target) -> str:
         deployment = f"/deployments/{quote(target.model, safe='')}" if self._by_deployment else ""
         return f"{self.base_url}{deployment}{path}{self._query}"
+
+    def realtime_url(self, target: Target) -> str:
+        if not self._by_deployment:
+            return super().realtime_url(target)
+        query = urlencode({"api-version": self.options.api_version, "deployment": target.model})
+        return f"{self.base_url}/realtime?{query}"
 
 
 @hookimpl

@@ -9,7 +9,8 @@ It serves `gateway serve --demo`, tests and benchmarks. Unscripted models repeat
     error = "UpstreamOverloaded"
 
 Embeddings are unit vectors drawn from a hash of the text, rankings go by common words, flags go by words, images are
-small PNGs of one colour, speech is a tone, transcripts are words about the file; a script's waits and failures hold for
+small PNGs of one colour, speech is a tone, transcripts are words about the file, realtime sessions repeat what they are
+told; a script's waits and failures hold for
 them too. Sharp edge: `usage = "text"` and its like yield values that no type checker would let pass; that is their
 purpose.
 """
@@ -40,6 +41,9 @@ from gateway import (
     ModerationAnswer,
     ModerationRequest,
     Provider,
+    Realtime,
+    RealtimeRequest,
+    RealtimeSession,
     Rerank,
     RerankAnswer,
     RerankRequest,
@@ -62,6 +66,7 @@ from .completions import ACCEPTED, CompletionPlan
 from .embeddings import embedding_answer
 from .images import edited, image_answer, image_events
 from .moderation import moderation_answer
+from .realtime import FakeSession
 from .rerank import rerank_answer
 from .script import Script
 from .speech import FORMATS as SPEECH_FORMATS
@@ -72,7 +77,7 @@ from .transcription import listened, transcript_events
 T = TypeVar("T")
 
 
-class FakeProvider(Provider, Chat, Embeddings, ImageEdit, Images, Moderation, Rerank, Speech, Transcription):
+class FakeProvider(Provider, Chat, Embeddings, ImageEdit, Images, Moderation, Realtime, Rerank, Speech, Transcription):
     """Makes answers up."""
 
     name = "fake"
@@ -156,6 +161,13 @@ class FakeProvider(Provider, Chat, Embeddings, ImageEdit, Images, Moderation, Re
         """Flags by words."""
         await self._begin(target)
         return moderation_answer(request)
+
+    async def open_realtime(self, request: RealtimeRequest, target: Target) -> RealtimeSession:
+        """A conversation that repeats what it is told."""
+        script = await self._script(target)
+        if script.fail_after == 0:
+            raise script.failure()
+        return FakeSession(target.model, script)
 
     async def rerank(self, request: RerankRequest, target: Target) -> RerankAnswer:
         """The documents by the words of the query that they have."""

@@ -24,6 +24,7 @@ from .image_edits import OpenAIImageEdit
 from .images import OpenAIImages
 from .model_list import OpenAIModelList
 from .moderation import OpenAIModeration
+from .realtime import OpenAIRealtime
 from .rerank import OpenAIRerank
 from .responses_fields import NONE, OPENAI, Support
 from .responses_fields import PRESETS as RESPONSES
@@ -41,6 +42,7 @@ class OpenAIProvider(
     OpenAIImages,
     OpenAIImageEdit,
     OpenAIModeration,
+    OpenAIRealtime,
     OpenAIRerank,
     OpenAISpeech,
     OpenAITranscription,

@@ -53,7 +53,8 @@ async def test_model_of_the_path_counts(client: Client, upstream: FakeUpstream, 
 def test_each_endpoint_of_openais_api_with_a_model_follows_a_deployment() -> None:
     assert OPERATIONS == (
         "/audio/transcriptions", "/images/generations", "/audio/translations", "/images/variations",
-        "/chat/completions", "/images/edits", "/audio/speech", "/completions", "/moderations", "/embeddings", "/rerank",
+        "/chat/completions", "/images/edits", "/audio/speech", "/completions", "/moderations", "/embeddings",
+        "/realtime", "/rerank",
     )  # fmt: skip
 
 

@@ -2,8 +2,8 @@
 
 `served` has the address and a key; `poor_key` belongs to an account without money, `modest_key` to one whose calls
 get a lower output limit. Models on LiteLLM: words, record, tide, limited, broken, window and org/m:1. Models on the
-scripted upstream: scripted, native (with the Responses API), texts (with completions), vectors, pictures, judge, ranks,
-voice, scribe, and closed, whose group nobody is in. Sharp edge: all tests share the gateway, so what one leaves
+scripted upstream: scripted, native (with the Responses API), texts (with completions), vectors, pictures, judge, talks,
+ranks, voice, scribe, and closed, whose group nobody is in. Sharp edge: all tests share the gateway, so what one leaves
 enqueued the next would get.
 """
 
@@ -73,6 +73,11 @@ price = { per_image = { "*" = 0.001 } }
 provider = "scripted"
 aliases = ["omni-moderation-latest"]
 endpoints = ["moderation"]
+
+[models.talks]
+provider = "scripted"
+endpoints = ["realtime"]
+price = { input = 4, output = 16, audio_input = 32, audio_output = 64 }
 
 [models.ranks]
 provider = "scripted"

@@ -62,7 +62,7 @@ def methods(capability: type) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["Chat", "Embeddings", "Images", "ImageEdit", "Moderation", "Rerank", "Speech", "Transcription"]
+    "name", ["Chat", "Embeddings", "Images", "ImageEdit", "Moderation", "Realtime", "Rerank", "Speech", "Transcription"]
 )
 def test_every_method_and_flag_of_a_capability_is_documented(name: str) -> None:
     (section,) = re.findall(rf"^### {name}\n(.*?)(?=^###? )", DOCS, re.MULTILINE | re.DOTALL)
@@ -80,6 +80,7 @@ def test_names_about_requests_and_answers_are_attributes_of_their_classes() -> N
         gateway.ImageRequest,
         gateway.ImageEditRequest,
         gateway.ModerationRequest,
+        gateway.RealtimeRequest,
         gateway.RerankRequest,
         gateway.SpeechRequest,
         gateway.TranscriptionRequest,

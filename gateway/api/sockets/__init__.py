@@ -1,1 +1,1 @@
-"""The Responses API over WebSocket: requests one after the other on one socket (docs/api.md, "Over WebSocket")."""
+"""WebSockets of /v1: the Responses API and the Realtime API (docs/api.md, "Over WebSocket" and "GET /v1/realtime")."""

@@ -23,7 +23,9 @@ from gateway.inference.services import Services
 from gateway.schemas.chat_request import ChatRequest
 from gateway.uploads.budget import Budget
 
-OPEN = "gateway_websockets"
+OPEN, CLOSED = "gateway_websockets", "gateway_websockets_closed"
+#: Codes of closed sockets in the metrics; a client may send any other one.
+CODES = frozenset({1000, 1001, 1002, 1003, 1005, 1006, 1007, 1008, 1009, 1011, 1013, 4008})
 
 
 class OpenSockets:
@@ -52,8 +54,10 @@ class OpenSockets:
         self._addresses[address] = self._addresses.get(address, 0) + 1
         self._services.metrics.add(OPEN, (), 1)
 
-    def remove(self, account: str, address: str) -> None:
-        """A socket is closed."""
+    def remove(self, account: str, address: str, code: int = 0) -> None:
+        """A socket is closed, with that code; 0 if it was never open."""
+        if code:
+            self._services.metrics.inc(CLOSED, (str(code) if code in CODES else "other",))
         for counts, name in ((self._accounts, account), (self._addresses, address)):
             left = counts.pop(name) - 1
             if left:

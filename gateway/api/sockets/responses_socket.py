@@ -14,7 +14,7 @@ from gateway.api.sockets.conversation import Conversation, Event, answer_of
 from gateway.api.sockets.exchange import SocketExchange, error_event
 from gateway.errors import BadRequest, GatewayError, InternalError
 from gateway.http_server.head import RequestHead, RequestHeaders
-from gateway.http_server.websocket import WebSocket
+from gateway.http_server.websocket import ABNORMAL, WebSocket
 from gateway.inference.services import Services
 from gateway.log import gateway_log
 from gateway.schemas.large_json import LARGE, Examination
@@ -29,7 +29,7 @@ MakeRequest = Callable[[SocketExchange, JsonBody, bool], InferenceHandler]
 
 
 class ResponsesSocket:
-    """The user of one WebSocket; `on_closed` is called once at its end."""
+    """The user of one WebSocket; `on_closed` is called once at its end, with its code."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ResponsesSocket:
         path: str,
         make_request: MakeRequest,
         conversation: Conversation,
-        on_closed: Callable[[], None],
+        on_closed: Callable[[int], None],
     ) -> None:
         self.busy = self.client_gone = False
         self._services = services
@@ -82,6 +82,7 @@ class ResponsesSocket:
 
     def on_close(self) -> None:
         """The client has left, or the gateway has closed: a running call ends as one of HTTP."""
+        code = ABNORMAL if self._socket is None else self._socket.close_code
         self.client_gone, self._socket = True, None
         self._end_growth()
         if self._task is not None:
@@ -90,7 +91,7 @@ class ResponsesSocket:
         if exchange is not None:
             exchange.client_left()
         self._conversation.close()
-        self._on_closed()
+        self._on_closed(code)
 
     def _end_growth(self) -> None:
         growth, self._growth = self._growth, None

@@ -1,0 +1,1 @@
+"""Realtime sessions: memory of silent ones, CPU of talking ones, beside a relay that does nothing else."""

@@ -1,0 +1,1 @@
+"""The events of the Realtime API, as far as the gateway reads them."""
