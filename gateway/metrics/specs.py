@@ -13,6 +13,9 @@ OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 STALL = (0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 STORE = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25)
 
+#: Codes of closed WebSockets that have a series of their own; a client may send any other one.
+CLOSE_CODES = frozenset({1000, 1001, 1002, 1003, 1005, 1006, 1007, 1008, 1009, 1011, 1013, 4008})
+
 
 class MetricSpec(Struct, frozen=True):
     """One metric. `name` has no `_total`; `buckets` are the upper bounds of a histogram.

@@ -14,6 +14,7 @@ from gateway.config.settings import DEFAULT_GROUP, ModelSettings, Settings, Targ
 from gateway.errors.unavailable import StoreFate
 from gateway.errors.upstream import UpstreamError
 from gateway.metrics import METRICS, UNKNOWN
+from gateway.metrics.specs import CLOSE_CODES
 from gateway.notifications.mailing import SUBJECTS
 from gateway.routing.circuit_registry import HOOKS
 
@@ -62,6 +63,8 @@ def _of_gateway(settings: Settings) -> Iterator[Series]:
         yield from (("gateway_batch_lines", (result,)) for result in ("completed", "failed", "retried"))
     yield from (("gateway_process_cpu_seconds", (name,)) for name in ("supervisor", *helpers, *workers))
     yield from (("gateway_store_errors", (fate.name.lower(),)) for fate in StoreFate)
+    codes = (*map(str, sorted(CLOSE_CODES)), "other")
+    yield from (("gateway_websockets_closed", (code,)) for code in codes)
     yield from (("gateway_reloads", (result,)) for result in ("used", "refused", "failed"))
     yield from (("gateway_emails", (result,)) for result in ("sent", "failed"))
     yield from (("gateway_importer_failures", (cause,)) for cause in ("database", "refused", "store"))

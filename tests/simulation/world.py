@@ -229,8 +229,10 @@ class World:
 def _simulated(seed: int, clock: Clock) -> Iterator[None]:
     """Time and chance come from the world; nothing watches the real ones."""
     chance = random.Random(seed)
+    state = random.getstate()
     random.seed(seed)
     with (
+        _silence(),
         clock.everywhere(),
         mock.patch.object(os, "urandom", chance.randbytes),
         mock.patch.object(random, "_urandom", chance.randbytes),
@@ -239,6 +241,17 @@ def _simulated(seed: int, clock: Clock) -> Iterator[None]:
         mock.patch.object(CircuitSync, "start", lambda _: None),  # it subscribes by another client
     ):
         yield
+    random.setstate(state)
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """No line of the log: every fault would have some."""
+    log = logging.getLogger("gateway")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    yield
+    log.setLevel(level)
 
 
 _loaded: list[Plugins] = []
@@ -250,7 +263,6 @@ def run(seed: int, folder: Path, plan: Plan = Plan()) -> Report:  # noqa: B008 -
         _loaded.append(plugins())
     place = Path(tempfile.mkdtemp(prefix=f"world-{seed}-", dir=folder))
     world = World(seed, place, _loaded[0], plan)
-    logging.getLogger("gateway").setLevel(logging.CRITICAL)
     asyncio.set_event_loop(world.loop)
     try:
         with _simulated(seed, world.clock):

@@ -20,12 +20,11 @@ from gateway.http_server.websocket import WebSocket, handshake_headers
 from gateway.inference.endpoint import Endpoint
 from gateway.inference.pipeline import Pipeline
 from gateway.inference.services import Services
+from gateway.metrics.specs import CLOSE_CODES
 from gateway.schemas.chat_request import ChatRequest
 from gateway.uploads.budget import Budget
 
 OPEN, CLOSED = "gateway_websockets", "gateway_websockets_closed"
-#: Codes of closed sockets in the metrics; a client may send any other one.
-CODES = frozenset({1000, 1001, 1002, 1003, 1005, 1006, 1007, 1008, 1009, 1011, 1013, 4008})
 
 
 class OpenSockets:
@@ -57,7 +56,7 @@ class OpenSockets:
     def remove(self, account: str, address: str, code: int = 0) -> None:
         """A socket is closed, with that code; 0 if it was never open."""
         if code:
-            self._services.metrics.inc(CLOSED, (str(code) if code in CODES else "other",))
+            self._services.metrics.inc(CLOSED, (str(code) if code in CLOSE_CODES else "other",))
         for counts, name in ((self._accounts, account), (self._addresses, address)):
             left = counts.pop(name) - 1
             if left:
