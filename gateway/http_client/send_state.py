@@ -106,7 +106,7 @@ class SendState(Struct, eq=False):
     late_at: float = 0.0  # monotonic seconds of that cancellation
     failures: tuple[AttemptAnswer, ...] = ()  # of the call, in the order in which they ended
     trace: Trace | None = None  # of a call that is traced
-    hold: Admitted | None = None  # of the call
+    admitted: Admitted | None = None  # of the call
     quote: Quoted | None = None  # of the call
     reported: tuple[int, int] | None = None  # tokens in and out, if the upstream of the current attempt counts apart
 
@@ -163,7 +163,7 @@ def track(state: SendState) -> SendState:
 def track_part() -> SendState:
     """A new state for this task, which is a part of the state of the task that started it."""
     whole = current()
-    part = track(SendState(account=whole.account, trace=whole.trace, hold=whole.hold, quote=whole.quote))
+    part = track(SendState(account=whole.account, trace=whole.trace, admitted=whole.admitted, quote=whole.quote))
     part.caller_left = whole.caller_left
     whole.parts = (*whole.parts, part)
     return part

@@ -71,7 +71,7 @@ class Pipeline:
             return
         call = await hold_cost(asked, quoted, endpoint, services)
         sending = call.sending
-        sending.account, sending.trace, sending.hold, sending.quote = (
+        sending.account, sending.trace, sending.admitted, sending.quote = (
             call.key.account,
             asked.trace,
             call.hold,

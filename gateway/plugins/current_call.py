@@ -38,11 +38,11 @@ class CurrentCall(Struct, frozen=True):
 def current_call() -> CurrentCall | None:
     """The call that this task serves; None outside of a call, as in `start` or when a list of models is read."""
     state = current()
-    hold, quote = state.hold, state.quote
-    if hold is None or quote is None:
+    admitted, quote = state.admitted, state.quote
+    if admitted is None or quote is None:
         return None
-    key, forwarded = hold.key, forwarded_headers_now()
+    key, forwarded = admitted.key, forwarded_headers_now()
     headers = {**forwarded.named, **forwarded.everywhere}
     return CurrentCall(
-        hold.request_id, key.account, key.id, key.user, hold.model, quote.session, quote.tags or {}, headers
+        admitted.request_id, key.account, key.id, key.user, admitted.model, quote.session, quote.tags or {}, headers
     )

@@ -201,7 +201,7 @@ def test_refused_connection_is_a_connection_error() -> None:
 
 def test_unknown_endpoints_of_the_sdk_are_not_found(client: OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as caught:
-        client.files.list()
+        client.vector_stores.list()
     assert caught.value.code == "unknown_url"
 
 
