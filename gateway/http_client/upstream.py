@@ -143,7 +143,9 @@ class Upstream:
             from gateway.http_client.upstream_socket import SocketClient
 
             whole._sockets = SocketClient(tls=whole._tls)
-        headers = {**(headers or {}), **trace_headers()}
+        sent = headers or {}
+        named = named_headers(self._forwards, sent) if self._forwards else {}
+        headers = {**sent, **named, **trace_headers()}
         head = new_head("GET", address_of(url), headers)  # checks address and headers
         proxy = None if self._proxies is None else _proxy_for(head, self._proxies)
         set_sent(False)

@@ -44,6 +44,9 @@ async def hold_cost(asked: CallRequest, quoted: QuotedCall, endpoint: Endpoint[A
             asked.claim.close(asked.reply.headers, charged=False)
         raise
     call = asked.call = _admitted(asked, quoted, endpoint, hold)
+    sending = call.sending
+    sending.account, sending.trace = asked.key.account, asked.trace
+    sending.admitted, sending.quote = hold, call.quote
     if call.quote.output_limit is not None:
         call.reply.headers["x-gateway-max-tokens"] = str(call.quote.output_limit)
     services.metrics.store_round_trip(time.monotonic() - began)

@@ -70,14 +70,7 @@ class Pipeline:
         if name is not None and not await self._claim(asked, quoted, name, digest):
             return
         call = await hold_cost(asked, quoted, endpoint, services)
-        sending = call.sending
-        sending.account, sending.trace, sending.admitted, sending.quote = (
-            call.key.account,
-            asked.trace,
-            call.hold,
-            call.quote,
-        )
-        track(sending)
+        track(call.sending)
         try:
             if asked.hooked is not None:
                 await self._begin_hooked(call, asked.hooked)

@@ -6,8 +6,9 @@
     if call is not None:
         headers["x-customer"] = call.account
 
-It is known in the task of the call and in the tasks that it starts. Sharp edge: all of it names the caller, so what is
-sent to an upstream is a decision about privacy.
+It is known in the task of the call and in the tasks that it starts. In a realtime session it is the call of the
+response that runs or comes next. Sharp edge: all of it names the caller, so what is sent to an upstream is a decision
+about privacy.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 
 from gateway.accounts.pepper import PepperError
+from gateway.config.public_tables import UnreadableTable
 from gateway.config.secret import SecretError
 from gateway.config.toml_reader import SettingsError
 from gateway.errors import GatewayError
@@ -14,7 +15,7 @@ from gateway.redaction import redact
 from gateway.store import StoreSetupError
 from gateway.store.greeting import ServerRejected
 
-PLAIN = (SettingsError, StoreSetupError, SecretError, PepperError, ArchiveError, RefusedFileError)
+PLAIN = (SettingsError, StoreSetupError, SecretError, PepperError, ArchiveError, RefusedFileError, UnreadableTable)
 
 
 def explained(error: Exception) -> str:

@@ -147,6 +147,15 @@ def test_a_table_that_cannot_be_read_is_named_and_no_other_table_holds(
         assert "internal error" not in result.stderr
 
 
+def test_an_older_table_that_cannot_be_read_is_named(prices: Terminal, tmp_path: Path) -> None:
+    for amount in ("0.5", "0.75"):
+        prices.ok("prices", "update", "--from", write(tmp_path, own().replace("0.5", amount)), "--yes")
+    (tmp_path / "var" / "prices" / f"{TODAY}.toml").write_bytes(b"[")
+    for command in (["tables"], ["revert", "--yes"]):
+        said = prices.refused("prices", *command)
+        assert f"{TODAY}.toml cannot be read" in said and "internal error" not in said
+
+
 def test_a_folder_of_tables_that_cannot_be_read_is_named_and_no_other_table_holds(
     prices: Terminal, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -34,12 +35,15 @@ price = "openai/gpt-5-mini"
 provider = "openai"
 price = "openai/gpt-5@2026-11"
 """
-TODAY = datetime.now(UTC).date().isoformat()
+NOON = datetime.now(UTC).replace(hour=12)
+TODAY = NOON.date().isoformat()
 
 
 @pytest.fixture
-def prices(tmp_path: Path) -> Terminal:
+def prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """A configuration that uses public prices; no store is needed."""
+    clock = SimpleNamespace(now=NOON.astimezone)  # the day does not end while the commands run
+    monkeypatch.setattr("gateway.cli.prices.datetime", clock)
     config = tmp_path / "gateway.toml"
     config.write_text(CONFIG.format(folder=tmp_path / "var"))
     return Terminal(config)

@@ -10,7 +10,7 @@ from tests.history.made_lines import Account
 
 
 def ago(**delta: float) -> str:
-    """A time in the past, as `Account.call` takes it."""
+    """A time in the past, as `Account.call` takes it. An hour ago may be in the month before."""
     return (datetime.now(UTC) - timedelta(**delta)).strftime("%Y-%m-%dT%H:%M:%S")
 
 

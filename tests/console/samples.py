@@ -69,7 +69,7 @@ class Samples:
     async def _request_id(self, user: User | None) -> str:
         usage, user_id = Usage(in_text=12_000, in_cached=300, out_text=500), user.id if user is not None else ""
         meta = {"price": PRICE.version, "price_factor": "1", "hold": 90_000_000, "attempts": 1, "first_token_ms": 180}
-        return (await calls(self._console, ago(hours=1), cost=PRICE.cost(usage), usage=usage, user=user_id, **meta))[0]
+        return (await calls(self._console, ago(), cost=PRICE.cost(usage), usage=usage, user=user_id, **meta))[0]
 
     async def _user(self, user: User | None) -> str:
         """A new member of acme."""
@@ -99,7 +99,7 @@ class Samples:
         return self._console.workers.start(f"req_running{self._made}", "acme")
 
     async def _month(self, user: User | None) -> str:
-        return ago(hours=0)[:7]
+        return ago()[:7]
 
     async def _link(self) -> str:
         people = await self._console.services.people()

@@ -96,10 +96,10 @@ async def seeded(c: Console) -> tuple[User, Browser, dict[str, str]]:
     key = await store.keys.create("acme", name=HOSTILE, user=user.id, models=[HOSTILE])
     await store.account_admin.credit(ROOT, "acme", 5, note=HOSTILE)
     account = await history(c)
-    account.line(ago(hours=3), "credit", 5_000, note=HOSTILE)
+    account.line(ago(), "credit", 5_000, note=HOSTILE)
     names = dict.fromkeys(("model", "provider", "outcome", "endpoint", "served_model", "service_tier"), HOSTILE)
     request_id = account.call(
-        ago(hours=1), 1_000, key=key.id, user=user.id, usage=Usage(in_text=1), tags={"team": HOSTILE}, **names
+        ago(), 1_000, key=key.id, user=user.id, usage=Usage(in_text=1), tags={"team": HOSTILE}, **names
     )
     account.flush()
     event = CircuitEvent("w", "fake", 0, cause=HOSTILE, seconds=60.0, at=time.time())

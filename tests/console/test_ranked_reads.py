@@ -67,7 +67,7 @@ async def test_slow_statements_delay_no_other_page_and_count_as_reports(
     console: Any, held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held.put(monkeypatch, statements, "_read")
-    month = ago(hours=0)[:7]
+    month = ago()[:7]
     async with console() as c:
         await calls(c, ago(minutes=5))
         ann, ben = await c.as_("ann", acme="owner"), await c.as_("ben", acme="member")

@@ -30,7 +30,6 @@ class End(asyncio.Transport):
         self.peer: End
         self.protocol: asyncio.Protocol
         self.process = process
-        self.slow = 0.0  # seconds that each further write needs more
         self._network = network
         self._closed = False
         self._arrival = 0.0  # loop time at which the last write arrives
@@ -42,7 +41,7 @@ class End(asyncio.Transport):
     def _later(self, action: Callable[..., None], *args: Any) -> None:
         loop = self._network.loop
         # Later than the write before: timers of one time have no order.
-        self._arrival = max(self._arrival + TICK, loop.time() + self._network.delay() + self.slow)
+        self._arrival = max(self._arrival + TICK, loop.time() + self._network.delay())
         # In no process: what was sent arrives although the sender is dead.
         loop.call_at(self._arrival, action, *args, context=self._network.context)
 

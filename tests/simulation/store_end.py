@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import random
 from typing import Any
 
 import hiredis
@@ -43,8 +42,8 @@ class _Connection(asyncio.Protocol):
 class StoreEnd:
     """The server, and what may happen to it."""
 
-    def __init__(self, clock: Clock, network: Network, dice: random.Random) -> None:
-        self._clock, self._network, self._dice = clock, network, dice
+    def __init__(self, clock: Clock, network: Network) -> None:
+        self._clock, self._network = clock, network
         self.server = ModelServer(clock.micros, run_id="run-1")
         self.lose_replies = 0  # how many further commands are run without an answer, before a cut
         self.paused_until = 0.0  # seconds of the clock

@@ -1,6 +1,6 @@
 """The model of the store answers as a real server does: all operations of the ledger, and odd commands.
 
-`STORE_COMPARED=1` puts the comparison in front of the store of any other test. `tox -e simulate` has more steps.
+`STORE_COMPARED=1` puts the comparison in front of the store of any other test. `SIMULATE_STORE_STEPS` makes more steps.
 """
 
 from __future__ import annotations

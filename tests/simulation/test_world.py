@@ -41,7 +41,7 @@ def test_schedule_of_a_seed_is_the_same_each_time(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", PLANTED)
-def test_planted_fault_is_found_and_told_in_a_short_story(
+def test_planted_fault_is_found_and_named_in_a_short_schedule(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     PLANTED[name](monkeypatch)

@@ -113,7 +113,7 @@ class World:
         self.network.context = Context()
         self.loop = SimulatedLoop(self.clock, self.network)
         self.network.loop = self.loop
-        self.store = StoreEnd(self.clock, self.network, self.dice)
+        self.store = StoreEnd(self.clock, self.network)
         self.upstream = WorldUpstream(self.dice)
         self.machines: list[Machine] = []
         self.outcomes: list[Outcome] = []

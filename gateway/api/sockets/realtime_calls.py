@@ -132,7 +132,6 @@ class RealtimeCalls:
         call.sink, call.encoder = self._sink, RealtimeMeter(self._conversation, call.model)
         call.attempts = call.attempts or [self._candidate]
         call.sending.sent = False  # the prompt of a response that has not begun is not charged
-        call.sending.account = call.key.account
         call.public_model = call.model.name
         call.deadline, call.asked_at = NEVER, 0.0
         self._adapted = call.adapted
@@ -201,7 +200,6 @@ class RealtimeCalls:
             raise
         call = await hold_cost(asked, quoted, self._endpoint, services)
         call.reply.headers.clear()  # they are sent nowhere
-        call.sending.trace = asked.trace
         return call
 
     # While it is open ------------------------------------------------------------------------------------------------

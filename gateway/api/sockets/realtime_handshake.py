@@ -18,7 +18,7 @@ from gateway.api.handler import KeyedHandler
 from gateway.api.sockets.handshake import OpenSockets
 from gateway.api.sockets.realtime_calls import Origin
 from gateway.api.sockets.realtime_socket import RealtimeSocket
-from gateway.http_client.forwarded_headers import bind
+from gateway.http_client.forwarded_headers import bind, with_named
 from gateway.http_client.send_state import track
 from gateway.http_server.exchange import Exchange
 from gateway.http_server.websocket import WebSocket, handshake_headers
@@ -61,7 +61,8 @@ class RealtimeHandler(KeyedHandler):
     async def get(self) -> None:
         """Open a session; raises the errors of a refused request."""
         assert self.key is not None
-        bind(self.metadata.forwarded_headers)
+        forwarded, names = self.metadata.forwarded_headers, self.services.settings.forwarded
+        bind(with_named(forwarded, names, self.headers) if names else forwarded)
         asked = self.asked = CallRequest(
             self.request_id,
             self.endpoint,
@@ -133,9 +134,8 @@ def _named_model(query: str, model: str) -> str:
 
 async def _opened(handler: RealtimeHandler, call: Call) -> RealtimeSession | None:
     """The session; None if the call has failed, which is answered and settled then."""
-    services, asked = handler.services, handler.asked
+    services = handler.services
     session, is_open = None, False
-    call.sending.account, call.sending.trace = call.key.account, None if asked is None else asked.trace
     track(call.sending)
     try:
         if call.client_gone:

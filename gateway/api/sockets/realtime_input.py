@@ -17,6 +17,7 @@ from tornado.iostream import StreamClosedError
 from gateway.api.endpoints.realtime import error_event
 from gateway.api.sockets.realtime_calls import RealtimeCalls
 from gateway.errors import BadRequest, GatewayError, InternalError, UpstreamTimeout
+from gateway.http_client.send_state import track
 from gateway.http_server.websocket import WebSocket
 from gateway.inference.services import Services
 from gateway.ledger.api_key import ApiKey
@@ -141,6 +142,9 @@ class ClientInput:
         await self._calls.opened.wait()  # a response may have ended meanwhile
         if event.type == CREATE:
             self.awaited += 1
+        call = self._calls.call
+        if call is not None:
+            track(call.sending)  # this task is not the call's own, and a provider asks for the `current_call`
         try:
             async with asyncio.timeout(SEND_WITHIN):
                 await self._session.send(event.body)

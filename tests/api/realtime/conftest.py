@@ -109,7 +109,12 @@ def settings(tmp_path: Path, vendor: RealtimeUpstream) -> Settings:
         {
             "store": {"data_dir": str(tmp_path)},
             "providers": {
-                "up": {"plugin": "openai", "base_url": vendor.url, "api_key": UPSTREAM_KEY},
+                "up": {
+                    "plugin": "openai",
+                    "base_url": vendor.url,
+                    "api_key": UPSTREAM_KEY,
+                    "forward_headers": ["x-team"],
+                },
                 "fake": {
                     "plugin": "fake",
                     "models": {

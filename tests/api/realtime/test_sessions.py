@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 from websockets.asyncio.client import connect
 
+from gateway import Realtime, RealtimeSession, current_call
 from gateway.accounts.accounts import Accounts
 from gateway.billing.call_record import CallRecord
 from gateway.http_server.server import HTTPServer
@@ -289,3 +290,54 @@ async def test_sessions_are_counted_and_listed(
     assert delta is not None
     assert ("gateway_websockets_closed", ("1000",), 1) in [(name, labels, n) for name, labels, n in delta.counters]
     assert gateway.active_calls.calls == {}
+
+
+async def test_named_header_of_the_client_goes_to_the_upstream(client: Client, vendor: RealtimeUpstream) -> None:
+    headers = {**client.headers, "X-Team": "search", "X-Other": "no"}
+    async with talking(client, additional_headers=headers):
+        [sent] = vendor.headers
+    assert sent["x-team"] == "search" and "X-Other" not in sent and "x-other" not in sent
+
+
+class Noting(RealtimeSession):
+    """A session of a plugin that notes whose call it serves."""
+
+    def __init__(self) -> None:
+        self.seen = [current_call()]
+        self.events: asyncio.Queue[bytes] = asyncio.Queue()
+        self.events.put_nowait(b'{"type":"session.created","session":{}}')
+
+    async def send(self, event: bytes) -> None:
+        self.seen.append(current_call())
+        for part in ({"type": "response.created"}, {"type": "response.done"}):
+            self.events.put_nowait(json.dumps({**part, "response": {"id": f"resp_{len(self.seen)}"}}).encode())
+
+    async def receive(self) -> bytes:
+        self.seen.append(current_call())
+        return await self.events.get()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+async def test_provider_knows_the_call_of_each_response(
+    client: Client, gateway: Gateway, accounts: Accounts, records: list[CallRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider = gateway.router.resolve(gateway.catalog.models["fake"], Realtime)[0].provider
+    sessions = list[Noting]()
+
+    async def noting(request: Any, target: Any) -> RealtimeSession:
+        sessions.append(Noting())
+        return sessions[-1]
+
+    monkeypatch.setattr(provider, "open_realtime", noting)
+    async with talking(client, FAKE) as talk:
+        for _ in range(2):
+            await talk.send("response.create")
+            await talk.until("response.done")
+    await settled(accounts)
+    seen = [call for session in sessions for call in session.seen]
+    assert all(call is not None and (call.account, call.model) == ("acme", "fake") for call in seen)
+    assert list(dict.fromkeys(call.request_id for call in seen if call))[:2] == [
+        record.request_id for record in records[:2]
+    ]
