@@ -7,8 +7,6 @@ own priority, with as many lines at a time as the settings say. The batches have
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import tempfile
 import time
@@ -31,7 +29,7 @@ from benchmarks.cores import Cores, available_cores, pinned, share_out
 from benchmarks.fault import BenchFault
 from benchmarks.importer_load import Drive, drive, saturated
 from benchmarks.load import Load, Spread
-from benchmarks.processes import CpuMeter, module_of, tree
+from benchmarks.processes import CpuMeter, stopped
 from benchmarks.start import prepare
 from benchmarks.store_log import keep_log
 from benchmarks.upstream import mock_upstream
@@ -151,7 +149,7 @@ def wait_until_they_run(server: Running, made: list[str]) -> None:
 
 def run_phase(kind: str, server: Running, made: list[str], rate: float, seconds: float, send: Drive) -> Phase:
     """One phase."""
-    with stopped(server) if kind == "without" else nullcontext():
+    with stopped(server.pids, BATCHES) if kind == "without" else nullcontext():
         before, began = done(server, made), time.monotonic()
         meter = CpuMeter(server.pids, module=BATCHES)
         result = send(Load(mode="open", connections=CONNECTIONS * 4, rate=rate), server, seconds)
@@ -160,21 +158,6 @@ def run_phase(kind: str, server: Running, made: list[str], rate: float, seconds:
     if result.latency is None:
         raise BenchFault(f"no call was served: {result.faults}")
     return Phase(kind, result.completed, result.faults, result.latency, lines, core)
-
-
-@contextmanager
-def stopped(server: Running) -> Iterator[None]:
-    """No line of a batch is run for the length of the block."""
-    found = [stat.pid for stat in tree(server.pids) if module_of(stat.pid) == BATCHES]
-    if not found:
-        raise BenchFault("no process of batches runs")
-    for pid in found:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in found:
-            os.kill(pid, signal.SIGCONT)
 
 
 def line_of(phase: Phase) -> str:

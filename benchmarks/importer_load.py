@@ -8,8 +8,6 @@ database, both looked for every 0.1 s.
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import tempfile
 import threading
@@ -33,7 +31,7 @@ from benchmarks.contenders.gateway import NO_CONSOLE, Gateway
 from benchmarks.cores import Cores, available_cores, pinned, share_out
 from benchmarks.fault import BenchFault
 from benchmarks.load import Load, Result, Spread, http_request, run_load
-from benchmarks.processes import CpuMeter, module_of, tree
+from benchmarks.processes import CpuMeter, stopped
 from benchmarks.rounds import IMPORTER
 from benchmarks.start import prepare
 from benchmarks.store_log import keep_log
@@ -211,7 +209,7 @@ def saturated(server: Running, seconds: float, send: Drive) -> float:
 
 def run_phase(kind: str, server: Running, rate: float, seconds: float, send: Drive) -> Phase:
     """One phase."""
-    with stopped(server) if kind == "stopped" else nullcontext():
+    with stopped(server.pids, IMPORTER) if kind == "stopped" else nullcontext():
         meter, began = CpuMeter(server.pids, module=IMPORTER), time.monotonic()
         load = Load(mode="open", connections=CONNECTIONS * 4, rate=rate)
         result = send(load, server, seconds)
@@ -219,21 +217,6 @@ def run_phase(kind: str, server: Running, rate: float, seconds: float, send: Dri
     if result.latency is None:
         raise BenchFault(f"no call was served: {result.faults}")
     return Phase(kind, result.completed, result.faults, result.latency, used)
-
-
-@contextmanager
-def stopped(server: Running) -> Iterator[None]:
-    """No importer works for the length of the block."""
-    found = [stat.pid for stat in tree(server.pids) if module_of(stat.pid) == IMPORTER]
-    if not found:
-        raise BenchFault("no importer runs")
-    for pid in found:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in found:
-            os.kill(pid, signal.SIGCONT)
 
 
 def drive(load: Load, server: Running, seconds: float, *, folder: Path, cores: Cores, warmup: float) -> Result:

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.cores import pinned
+from benchmarks.fault import BenchFault
 
 TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -160,6 +161,21 @@ def module_of(pid: int) -> str:
     except OSError:
         return ""
     return words[words.index("-m") + 1] if "-m" in words[:-1] else Path(words[0]).name
+
+
+@contextmanager
+def stopped(pids: Iterable[int], module: str) -> Iterator[None]:
+    """The processes of `module` among these and their children are stopped for the length of the block."""
+    found = [stat.pid for stat in tree(pids) if module_of(stat.pid) == module]
+    if not found:
+        raise BenchFault(f"no process runs {module}")
+    for pid in found:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in found:
+            os.kill(pid, signal.SIGCONT)
 
 
 def cpu_seconds(stat: Stat) -> float:

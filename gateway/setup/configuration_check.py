@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct, structs
 
@@ -44,6 +46,8 @@ from gateway.store import Store, StoreSetupError
 from gateway.store.configured import opened_store
 from gateway.store.identity import StoreGuard
 from gateway.web.work_threads import CHECKS
+
+T = TypeVar("T")
 
 
 class CheckOptions(Struct, frozen=True, kw_only=True):
@@ -170,20 +174,27 @@ async def _check_plugins(settings: Settings, findings: Findings, options: CheckO
     _check_endpoints(settings, plugins, findings)
 
 
-async def _check_hook(
-    settings: Settings, name: str, plugins: Plugins, findings: Findings, options: CheckOptions
-) -> None:
+def _checked(check: Callable[[], T], findings: Findings, section: str, name: str) -> T | None:
+    """The class and the options that `check` finds for `section.name`; None if they are faulty, which is noted."""
     try:
-        kind, keys = check_hook(name, settings, plugins)
+        return check()
     except SettingsError as error:
         findings.faults += error.problems
-        return
     except BaseException as error:
         # The Options class of a third party may raise anything.
         if not is_plugin_error(error):
             raise
-        findings.add(f"{type(error).__name__}: {error}", "hooks", name)
+        findings.add(f"{type(error).__name__}: {error}", section, name)
+    return None
+
+
+async def _check_hook(
+    settings: Settings, name: str, plugins: Plugins, findings: Findings, options: CheckOptions
+) -> None:
+    checked = _checked(partial(check_hook, name, settings, plugins), findings, "hooks", name)
+    if checked is None:
         return
+    kind, keys = checked
     if not options.offline:
         _check_secrets(keys, findings, ("hooks", name))
     if (reason := await _unusable(kind, keys, live=options.live)) is not None:
@@ -196,17 +207,10 @@ async def _check_hook(
 async def _check_provider(
     settings: Settings, name: str, plugins: Plugins, findings: Findings, options: CheckOptions
 ) -> None:
-    try:
-        kind, credentials = check_options(name, settings, plugins)
-    except SettingsError as error:
-        findings.faults += error.problems
+    checked = _checked(partial(check_options, name, settings, plugins), findings, "providers", name)
+    if checked is None:
         return
-    except BaseException as error:
-        # The Options class of a third party may raise anything.
-        if not is_plugin_error(error):
-            raise
-        findings.add(f"{type(error).__name__}: {error}", "providers", name)
-        return
+    kind, credentials = checked
     if settings.providers[name].discover and not issubclass(kind, ModelList):
         findings.add(f"the plugin {settings.providers[name].plugin} cannot list models", "providers", name, "discover")
     proxy = settings.providers[name].proxy

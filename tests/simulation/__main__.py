@@ -1,6 +1,6 @@
 """Simulated schedules: `python -m tests.simulation --minutes 2`, or one again: `--seed 62`.
 
-Each process runs its own seeds. A schedule that breaks a promise is made smaller and told, and the exit code is 1.
+Each process runs its own seeds. A schedule that breaks a promise is made smaller and printed, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import sys
 import time
 import warnings
+from pathlib import Path
 
 from tests.simulation.many import folder, many
 from tests.simulation.world import Plan, run
@@ -30,7 +31,8 @@ def main() -> int:
     if given.seed is not None:
         warnings.simplefilter("ignore")
         without = frozenset(int(one) for one in given.without.split(",") if one)
-        report = run(given.seed, folder(), Plan(given.calls, without))
+        with folder() as place:
+            report = run(given.seed, Path(place), Plan(given.calls, without))
         print("\n".join(report.log))
         print(report.story() if report.broken else "every promise holds")
         return bool(report.broken)

@@ -20,25 +20,25 @@ STEP = 1_000_000  # between the first seeds of two processes
 LATEST = 120.0  # seconds that a process may need longer, to make a schedule smaller
 
 
-def folder() -> Path:
+def folder() -> tempfile.TemporaryDirectory[str]:
     """A folder in memory, where there is one."""
     memory = Path("/dev/shm")
-    return Path(tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None))
+    return tempfile.TemporaryDirectory(prefix="simulation-", dir=memory if memory.is_dir() else None)
 
 
 def work(first: int, seconds: float, found: Any) -> None:
     """Run schedules one after the other, and put what came of them into a queue."""
     warnings.simplefilter("ignore")  # of coroutines that a killed process would have run
     sys.unraisablehook = lambda _: None  # of what is collected without a loop
-    place, until, done, pairs = folder(), time.monotonic() + seconds, 0, Counter[tuple[str, str]]()
+    until, done, pairs = time.monotonic() + seconds, 0, Counter[tuple[str, str]]()
     stories: list[str] = []
-    while time.monotonic() < until and not stories:
-        report = run(first + done, place)
-        done += 1
-        pairs.update(combinations_with_replacement(sorted(set(report.faults)), 2))
-        if report.broken:
-            stories.append(shrunk(report, place).story())
-    place.rmdir()
+    with folder() as place:
+        while time.monotonic() < until and not stories:
+            report = run(first + done, Path(place))
+            done += 1
+            pairs.update(combinations_with_replacement(sorted(set(report.faults)), 2))
+            if report.broken:
+                stories.append(shrunk(report, Path(place)).story())
     found.put((done, pairs, stories))
 
 
