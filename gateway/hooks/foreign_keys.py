@@ -1,4 +1,4 @@
-"""Keys for credentials that are none: an `authenticate` hook says whose it is, and the gateway finds or makes its key.
+"""Keys for foreign credentials: an `authenticate` hook says whose one is, and the gateway finds or creates the key.
 
 Each subject that a hook names has a key record of its own, which nobody has the text of. So limits, scopes, revocation,
 ledger lines and reports hold for it as for any key: a revoked one stays revoked, whatever the hook says. An answer of a

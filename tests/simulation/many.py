@@ -59,7 +59,7 @@ def many(first: int, seconds: float) -> int:
         f"{schedules} schedules of {Plan().calls} calls from seed {first} in {seconds:.0f} s on {cores} cores: "
         f"{schedules / seconds * 3600:.0f} an hour; {len(pairs)} of {possible} pairs of faults"
     )
-    stories = [story for _, _, told in results for story in told]
+    stories = [story for _, _, printed in results for story in printed]
     for story in stories:
         print(f"\n{story}")
     return bool(stories)
