@@ -27,7 +27,8 @@ async def connections_are_cut(world: World) -> None:
 
 async def store_pauses(world: World) -> None:
     """The store answers nothing for a while, and then everything."""
-    world.store.paused_until = world.clock.passed + world.dice.choice([0.1, 0.5, 2.0, 10.0])
+    until = world.clock.passed + world.dice.choice([0.1, 0.5, 2.0, 10.0])
+    world.store.paused_until = max(world.store.paused_until, until)
 
 
 async def store_is_away(world: World) -> None:

@@ -54,7 +54,7 @@ class StoreEnd:
 
     def received(self, end: End, request: list[bytes]) -> None:
         """Answer a command, now or when the pause is over."""
-        if self._clock.passed < self.paused_until:
+        if self._waiting or self._clock.passed < self.paused_until:  # a connection is answered in order
             if not self._waiting:
                 loop = self._network.loop
                 wait = self.paused_until - self._clock.passed

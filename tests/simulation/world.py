@@ -274,6 +274,9 @@ def run(seed: int, folder: Path, plan: Plan = Plan()) -> Report:  # noqa: B008 -
                 broken = ["the world is stuck"]
             except GatewayError as error:
                 broken = [f"the world could not be read: {error.log_text()}"]
+            except Exception as error:
+                # The schedule's edge: its seed is printed, and the other schedules go on.
+                broken = [f"an error ends the schedule: {error!r}"]
             world.close()
     finally:
         asyncio.set_event_loop(None)
