@@ -13,6 +13,14 @@ from collections.abc import Callable
 
 import msgspec
 
+from gateway.accounts.pepper import Peppers
+from gateway.config.configuration import Configuration
+from gateway.http_server.tls_pair import TlsPair
+
+REPORT_EVERY = 1.0  # seconds between reports of a worker's metrics
+CUT_WITHIN = 1.0  # seconds for streams that a worker cut to send their last frame
+SETTLE_WITHIN = 3.0  # seconds for cut calls to close their upstream and settle
+
 _LENGTH = struct.Struct("!I")
 
 
@@ -21,6 +29,25 @@ class Message(msgspec.Struct, array_like=True):
 
     name: str
     payload: bytes = b""
+
+
+class WorkerSpec(msgspec.Struct):
+    """The command line of a worker; it has no secrets."""
+
+    number: int
+    listen_fd: int
+    channel_fd: int
+
+
+class Briefing(msgspec.Struct, array_like=True):
+    """The first message over a worker's channel."""
+
+    peppers: Peppers
+    configuration: Configuration
+    deployment: str = ""  # of the store; empty before the store was reached for the first time
+    socket: str = ""  # of the embedded store
+    machine: str = ""  # names the supervisor; its workers share the failures of upstreams
+    tls: TlsPair | None = None  # of the port
 
 
 _decoder = msgspec.msgpack.Decoder(Message)

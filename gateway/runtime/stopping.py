@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 from gateway.log import gateway_log
-from gateway.runtime.worker import CUT_WITHIN, SETTLE_WITHIN
+from gateway.runtime.ipc import CUT_WITHIN, SETTLE_WITHIN
 from gateway.runtime.worker_process import WorkerProcess
 
 GRACE = CUT_WITHIN + 2 * SETTLE_WITHIN + 3.0  # seconds beyond drain_timeout before a worker that does not end is killed

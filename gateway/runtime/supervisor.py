@@ -38,7 +38,8 @@ from gateway.runtime.console_calls import ConsoleRelay
 from gateway.runtime.demo import announce
 from gateway.runtime.descriptors import raise_limit
 from gateway.runtime.helper_process import HelperBriefing, HelperProcess
-from gateway.runtime.ipc import Message
+from gateway.runtime.interpreter import new_event_loop
+from gateway.runtime.ipc import Briefing, Message, WorkerSpec
 from gateway.runtime.machine_metrics import MachineMetrics
 from gateway.runtime.machine_report import MachineReport
 from gateway.runtime.older_store import let_older_store_close
@@ -49,7 +50,6 @@ from gateway.runtime.side_port import SidePort
 from gateway.runtime.sockets import bind_console, bind_soon, log_addresses
 from gateway.runtime.stopping import drain, serve_on
 from gateway.runtime.store_watch import StoreWatch
-from gateway.runtime.worker import Briefing, WorkerSpec, new_event_loop
 from gateway.runtime.worker_process import Life, WorkerProcess, watch_workers
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import EmbeddedServer, Store, StoreEvent, StoreSetupError

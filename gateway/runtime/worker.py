@@ -21,7 +21,6 @@ import msgspec
 from msgspec import structs
 
 from gateway import log
-from gateway.accounts.pepper import Peppers
 from gateway.api.protocol_errors import ProtocolErrors
 from gateway.config.configuration import Configuration
 from gateway.config.secret import SecretError
@@ -45,40 +44,19 @@ from gateway.runtime.gateway import Gateway
 from gateway.runtime.interpreter import (
     background_executor,
     collect_rarely,
+    new_event_loop,
     return_large_blocks,
     switch_threads_often,
     without_collections,
 )
-from gateway.runtime.ipc import Channel, Message
+from gateway.runtime.ipc import CUT_WITHIN, REPORT_EVERY, SETTLE_WITHIN, Briefing, Channel, Message, WorkerSpec
 from gateway.runtime.questions import read_question, write_reply
 from gateway.store import Store, StoreSetupError
 from gateway.store.configured import configured_address
 from gateway.store.identity import StoreGuard
 
-REPORT_EVERY = 1.0  # seconds between reports of metrics
 REPORTED_AT_ONCE = 100  # metric series in one message, at least one per used model; each takes 7 µs of the event loop
-CUT_WITHIN = 1.0  # seconds for streams that were cut to send their last frame
-SETTLE_WITHIN = 3.0  # seconds for cut calls to close their upstream and settle
 ORPHAN_GRACE = 5.0  # seconds beyond drain_timeout that a worker without a supervisor may live
-
-
-class WorkerSpec(msgspec.Struct):
-    """The command line of a worker; it has no secrets."""
-
-    number: int
-    listen_fd: int
-    channel_fd: int
-
-
-class Briefing(msgspec.Struct, array_like=True):
-    """The first message over a worker's channel."""
-
-    peppers: Peppers
-    configuration: Configuration
-    deployment: str = ""  # of the store; empty before the store was reached for the first time
-    socket: str = ""  # of the embedded store
-    machine: str = ""  # names the supervisor; its workers share the failures of upstreams
-    tls: TlsPair | None = None  # of the port
 
 
 class Worker:
@@ -343,15 +321,6 @@ def _give_up() -> NoReturn:
 def preface_from(settings: Settings) -> tuple[Network, ...]:
     """The proxies that send a PROXY header before each connection; none unless the settings say so."""
     return trusted_proxies(settings) if settings.server.proxy_protocol else ()
-
-
-def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop where it is installed (−15 % CPU per request), else asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 def main(argv: list[str]) -> int:

@@ -23,10 +23,9 @@ from msgspec import structs
 
 from gateway.log import gateway_log
 from gateway.runtime.accept_queue import AcceptQueues
-from gateway.runtime.ipc import Channel, Message
+from gateway.runtime.ipc import REPORT_EVERY, Briefing, Channel, Message, WorkerSpec
 from gateway.runtime.questions import Questions
 from gateway.runtime.sockets import bind_again, is_shared
-from gateway.runtime.worker import REPORT_EVERY, Briefing, WorkerSpec
 
 MIN_PAUSE, MAX_PAUSE = 0.05, 5.0  # seconds before a dead worker is started again
 STAYED_UP = 10.0  # seconds after which a worker counts as stable

@@ -231,6 +231,9 @@ class RedisConnection(asyncio.Protocol):
                         self._on_push(reply)
                     continue
                 if not waiting:
+                    if plain and self._on_push is not None:  # a message of a subscription, by RESP2
+                        self._on_push(reply)
+                        continue
                     if not self.lost.done():
                         self.abort("a reply that nobody asked for")
                     return

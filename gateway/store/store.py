@@ -1,8 +1,8 @@
 """One process's connections to the store: links for calls, subscriptions, and a redis-py client for slow commands.
 
 `link(slot_key)` returns the link for an account: in a cluster the link to that slot's master, with sentinels the one
-link that follows the master. Neither it nor `client` ever retries. Subscriptions and `client` need redis-py, which is
-imported at their first use: it takes as long as all else that a command imports.
+link that follows the master. Neither it nor `client` ever retries. `client` needs redis-py, which is imported at its
+first use: it takes as long as all else that a command imports.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from gateway.store.greeting import ServerIdentity, info_fields
 from gateway.store.identity import IDENTITY, PROBE, StoreGuard, cluster_tags, tagged
 from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.sentinel import SentinelMaster
+from gateway.store.subscription import Subscription, subscribed
 from gateway.store.topology import OneServer
 from gateway.store.url import address_of
 from gateway.store.verification import verify
 
 if TYPE_CHECKING:
     import redis.asyncio
-
-    from gateway.store.subscription import Subscription
 
 #: Seconds for one answer, for work on a whole store: an audit, a backup, a restore.
 LONG_TIMEOUT = 30.0
@@ -106,8 +105,6 @@ class Store:
 
     def channel(self, name: str) -> AbstractAsyncContextManager[Subscription]:
         """A subscription at a server that serves now; it gets the messages published at any of them."""
-        from gateway.store.subscription import subscribed
-
         return subscribed(self._topology.address, name)
 
     async def listen(
@@ -121,10 +118,8 @@ class Store:
 
         `receive` gets them in redis-py's form, first of each subscription the one of type "subscribe".
         """
-        from gateway.store.subscription import FAILURES
-
         while True:
-            with contextlib.suppress(*FAILURES, GatewayError):
+            with contextlib.suppress(GatewayError):
                 async with self.channel(name) as channel:
                     while True:
                         if (message := await channel.message(within=5.0)) is not None:

@@ -12,9 +12,9 @@ import pytest
 
 from gateway.config.configuration import Configuration
 from gateway.runtime.console import Console
-from gateway.runtime.ipc import Message
+from gateway.runtime.ipc import Message, WorkerSpec
 from gateway.runtime.reloads import Reloads
-from gateway.runtime.worker import Worker, WorkerSpec
+from gateway.runtime.worker import Worker
 from tests.polling import until
 
 TEXT = """

@@ -12,8 +12,8 @@ from gateway.billing.call_record import CallRecord
 from gateway.billing.usage import Usage
 from gateway.metrics import Metrics, Totals, decode_delta
 from gateway.runtime.gateway import Gateway
-from gateway.runtime.ipc import Channel, Message
-from gateway.runtime.worker import REPORTED_AT_ONCE, Worker, WorkerSpec
+from gateway.runtime.ipc import Channel, Message, WorkerSpec
+from gateway.runtime.worker import REPORTED_AT_ONCE, Worker
 from tests.polling import until
 
 MODELS = 2 * REPORTED_AT_ONCE + 50
