@@ -194,7 +194,10 @@ class KeyedHandler(BaseHandler):
 
     def on_head(self) -> Awaitable[None] | None:
         """Authenticate before anything else is checked."""
-        if self.services.overload.high:
+        overload = self.services.overload
+        if overload.asleep:
+            overload.wake()
+        if overload.high:
             raise errors.Overloaded()
         key = self.services.auth.cached(self.metadata.fingerprint)
         return self._known(key) if key is not None else self._authenticate()

@@ -37,10 +37,15 @@ from gateway.uploads.body_budgets import BodyBudgets
 
 
 class Overload(Protocol):
-    """Whether this worker is overloaded."""
+    """Whether this worker is overloaded, or looks for it rarely because it has no work."""
 
     @property
     def high(self) -> bool: ...
+
+    @property
+    def asleep(self) -> bool: ...
+
+    def wake(self) -> None: ...
 
 
 class Clock(Protocol):

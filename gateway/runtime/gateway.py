@@ -153,7 +153,9 @@ class Gateway:
         self.clock = CallClock(self, self.active_calls.calls)
         self.disconnects = Disconnects(self.ledger)
         self.usage_history = UsageClient(settings.data_dir)
-        self.overload = OverloadMonitor(max_lag=limits.max_loop_lag, max_memory=limits.max_memory)
+        self.overload = OverloadMonitor(
+            max_lag=limits.max_loop_lag, max_memory=limits.max_memory, running=self.active_calls.calls
+        )
         self.watchdog = Watchdog(self.overload, partial(note_stall, self), largest_body=self.active_calls.largest_body)
         self.hooks = HookThreads(plugins, on_lost=self._records_lost)
         self.failures = RecentFailures(store)

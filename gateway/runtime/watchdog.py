@@ -1,11 +1,11 @@
 """Detects a blocked event loop and names the provider whose code blocks it.
 
-A thread reads the time of the last overload check. If there was none for `STALLED` seconds, it reads the stack of the
-loop's thread. The innermost frame of a provider's package names the code. The innermost method of a provider object
-names the provider, because several providers may share a package. When the loop runs again, the stall is logged,
-counted, and reported as a failure of the provider's code, so a provider that keeps blocking is quarantined. Sharp edge:
-if the whole process was stopped or got no CPU time, no provider is blamed. C code that waits without releasing the
-interpreter looks the same, so it is not blamed either.
+A thread looks whether the overload check is due since `STALLED` seconds. Then it reads the stack of the loop's thread.
+The innermost frame of a provider's package names the code. The innermost method of a provider object names the
+provider, because several providers may share a package. When the loop runs again, the stall is logged, counted, and
+reported as a failure of the provider's code, so a provider that keeps blocking is quarantined. Sharp edge: if the whole
+process was stopped or got no CPU time, no provider is blamed. C code that waits without releasing the interpreter looks
+the same, so it is not blamed either. In a process without work, a stall is found after two more `IDLE_EVERY` seconds.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from msgspec import Struct
 from gateway.log import gateway_log
 from gateway.metrics import Metrics
 from gateway.routing.circuit_registry import CircuitRegistry
-from gateway.runtime.overload import OverloadMonitor
+from gateway.runtime.overload import CHECK_EVERY, IDLE_EVERY, OverloadMonitor
 
-STALLED = 0.25  # seconds without a check
+STALLED = 0.25  # seconds without a check, of a process that has work
 LOOK_EVERY = 0.05
 BYTES_PER_SECOND = 10_000_000  # of a body that a provider's code may take to translate, on a busy machine
 
@@ -78,22 +78,34 @@ class Watchdog:
     def close(self) -> None:
         """Stop."""
         self._stop.set()
+        self._overload.woken.set()
         if self._thread is not None:
             self._thread.join()
 
     def _watch(self) -> None:
+        overload = self._overload
         looked, used = time.monotonic(), time.process_time()
-        while not self._stop.wait(LOOK_EVERY):
-            check, before, used_before = self._overload.last_check, looked, used
+        while not self._stop.is_set():
+            wait = self._wait()
+            last_check, check = overload.last_check, overload.due - CHECK_EVERY
+            before, used_before = looked, used
             looked, used = time.monotonic(), time.process_time()
             if looked - check > STALLED:
-                late = looked - before
-                paused = late > STALLED and used - used_before < late / 2
+                late = looked - before - wait
+                paused = late > STALLED - LOOK_EVERY and used - used_before < late / 2
                 package, location, provider = ("", "a pause of the whole process", "") if paused else self._culprit()
                 body = self._largest_body(self.names(package, provider))  # now: the call may end with the stall
-                self._wait_for_check(check)
-                self._report(Stall(self._overload.last_check - check, package, location, provider, body))
+                self._wait_for_check(last_check)
+                self._report(Stall(overload.last_check - check, package, location, provider, body))
                 looked, used = time.monotonic(), time.process_time()
+
+    def _wait(self) -> float:
+        """Wait for the next look; returns how long it was to be, in seconds."""
+        if not self._overload.asleep:
+            self._stop.wait(LOOK_EVERY)
+            return LOOK_EVERY
+        self._overload.woken.wait(IDLE_EVERY)
+        return IDLE_EVERY
 
     def names(self, package: str, provider: str) -> Sequence[str]:
         """The providers to blame: `provider`, or all of the package if it is not known which."""

@@ -13,7 +13,7 @@ import pytest
 
 from gateway.metrics.process import resident_bytes
 from gateway.runtime.gateway import Gateway
-from gateway.runtime.overload import OverloadMonitor
+from gateway.runtime.overload import CHECK_EVERY, IDLE_EVERY, OverloadMonitor
 from gateway.runtime.watchdog import STALLED, Stall, Watchdog, note_stall
 from tests.api.conftest import Client, settings, upstream  # noqa: F401 - fixtures
 from tests.api.conftest import client as client
@@ -229,7 +229,7 @@ async def test_size_of_the_largest_request_that_a_provider_serves_is_reported_wi
 PAUSE = STALLED + 1.0  # seconds
 PAUSED = f"""
 import asyncio, select, sys, types
-from gateway.runtime.overload import OverloadMonitor
+from gateway.runtime.overload import CHECK_EVERY, IDLE_EVERY, OverloadMonitor
 from gateway.runtime.watchdog import Watchdog
 
 theirs = types.ModuleType("blocker_package")
@@ -280,3 +280,46 @@ async def test_pause_of_the_whole_process_is_not_attributed_to_a_provider() -> N
     finally:
         process.kill()
         await process.wait()
+
+
+async def fallen_asleep(overload: OverloadMonitor) -> bool:
+    """Whether it looks rarely; other tests of this process may use the processor meanwhile."""
+    return await until(lambda: overload.asleep)
+
+
+async def test_process_without_work_looks_rarely_until_the_next_request(gateway: Gateway, client: Client) -> None:
+    assert await fallen_asleep(gateway.overload)
+    checked = gateway.overload.last_check
+    assert gateway.overload.due - checked > CHECK_EVERY * 2
+    response, _ = await client.chat()
+    assert response.status == 200
+    assert not gateway.overload.asleep
+    assert gateway.overload.due - gateway.overload.last_check < CHECK_EVERY * 2
+
+
+async def test_process_with_a_running_call_looks_often() -> None:
+    running = ["a call"]
+    overload = OverloadMonitor(max_lag=0.0, max_memory=0, running=running)
+    overload.start()
+    started = overload.last_check
+    await until(lambda: overload.last_check > started + 1.5 * IDLE_EVERY)
+    assert not overload.asleep
+    running.clear()
+    assert await fallen_asleep(overload)
+    overload.close()
+
+
+async def test_stall_of_a_process_without_work_is_reported(blocker: Any) -> None:
+    async with Kennel() as kennel:
+        assert await fallen_asleep(kennel.overload)
+        stall = await kennel.stall_by(lambda: blocker.hold(2 * IDLE_EVERY + STALLED + 0.3), "hold")
+    assert stall.package == "blocker_package"
+
+
+async def test_stall_by_the_first_request_after_a_time_without_work_is_reported(blocker: Any) -> None:
+    async with Kennel() as kennel:
+        assert await fallen_asleep(kennel.overload)
+        kennel.overload.wake()
+        stall = await kennel.stall_by(lambda: blocker.hold(STALLED + 0.3), "hold")
+    assert stall.package == "blocker_package"
+    assert stall.seconds < IDLE_EVERY
