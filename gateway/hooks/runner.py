@@ -30,11 +30,11 @@ from gateway.routing.stuck_tasks import StuckTasks
 
 T = TypeVar("T")
 
-PASSED, REPLACED, REFUSED = "passed", "replaced", "refused"
+PASSED, REPLACED, REFUSED, ANSWERED = "passed", "replaced", "refused", "answered"
 #: Outcomes of a run that failed.
 FAILED, TIMEOUT, INVALID, BUSY, QUARANTINED, ABSENT = "failed", "timeout", "invalid", "busy", "quarantined", "absent"
 
-Accept = Callable[[Any], tuple[T, str]]  # the value to use, and PASSED or REPLACED; ValueError for an invalid one
+Accept = Callable[[Any], tuple[T, str]]  # the value to use, and its outcome; ValueError for an invalid one
 
 
 class HookFailed(Exception):
@@ -176,4 +176,4 @@ async def _contained(call: Callable[[Any], Awaitable[Any]], hook: Any) -> Any:
 
 
 #: The outcomes that the metrics of a hook may show.
-OUTCOMES: Final = (PASSED, REPLACED, REFUSED, FAILED, TIMEOUT, INVALID, BUSY, QUARANTINED, ABSENT)
+OUTCOMES: Final = (PASSED, REPLACED, REFUSED, ANSWERED, FAILED, TIMEOUT, INVALID, BUSY, QUARANTINED, ABSENT)

@@ -45,6 +45,7 @@ async def check_call(asked: CallRequest, endpoint: Endpoint[Any], services: Serv
         body=_body(received),
         content=asked.content,
         tags=tags,
+        cache_control=received.headers.get("Cache-Control") or "",
     )
     for runner in services.call_hooks.of("check_call", model.hooks):
         try:
