@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from gateway.plugins.hook import RouteOption as RouteOption
     from gateway.plugins.hook import WholeAnswer as WholeAnswer
     from gateway.plugins.hookspecs import hookimpl as hookimpl
+    from gateway.plugins.model_client import GatewayModels as GatewayModels
+    from gateway.plugins.model_client import ModelClient as ModelClient
     from gateway.plugins.model_list import ListedModel as ListedModel
     from gateway.plugins.model_list import ListLimits as ListLimits
     from gateway.plugins.model_list import ModelList as ModelList
@@ -176,6 +178,7 @@ _HOME = {
             "WholeAnswer",
         ),
         "plugins.hookspecs": ("hookimpl",),
+        "plugins.model_client": ("GatewayModels", "ModelClient"),
         "plugins.model_list": ("ListLimits", "ListedModel", "ModelList", "openrouter_price"),
         "plugins.provider": (
             "Chat",

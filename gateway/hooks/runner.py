@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from gateway.config.settings import HookSettings
 from gateway.errors import GatewayError, ProviderFailed, UpstreamError
+from gateway.http_client.send_state import SendState, track
 from gateway.log import PluginLog, WarningLimit
 from gateway.metrics import Metrics
 from gateway.plugins.hook import HOOK_CAPABILITIES, Hook
@@ -166,6 +167,7 @@ class HookRunner:
 
 
 async def _contained(call: Callable[[Any], Awaitable[Any]], hook: Any) -> Any:
+    track(SendState())  # requests of the hook are none of the call's attempts
     try:
         return await call(hook)
     except BaseException as error:

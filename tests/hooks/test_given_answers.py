@@ -341,6 +341,29 @@ async def test_a_caller_that_leaves_a_given_stream_pays_for_what_it_got(
     assert (await gateway.ledger.audit()).mismatches == []
 
 
+async def test_a_request_of_the_hook_is_no_attempt_of_the_call(
+    client: Client, gateway: Gateway, upstream: FakeUpstream, accounts: Accounts
+) -> None:
+    """A caller that leaves while the hook asks something pays nothing."""
+    asking = asyncio.Event()
+
+    async def ask(call: CheckedCall) -> None:
+        upstream.enqueue(Reply.silence())
+        asking.set()
+        await gateway.call_hooks.runners["memory"].hook.upstream.send("GET", upstream.url)
+
+    Memory.do = ask
+    call = asyncio.ensure_future(client.chat(model="m"))
+    await asking.wait()
+
+    async def seen() -> bool:
+        return bool(upstream.seen)
+
+    await until(seen)
+    call.cancel()
+    assert (await settled(accounts)).balance == 10 * NANO
+
+
 async def test_a_factor_of_the_account_and_one_of_the_hook_are_multiplied(
     io_loop: IOLoop, client: Client, gateway: Gateway, document: dict[str, Any], accounts: Accounts
 ) -> None:
