@@ -89,7 +89,8 @@ def run_hook(
     """
 
     async def result() -> Any:
-        instance = await _started(hook, options or {})
+        upstream = Upstream()
+        instance = await _started(hook, options or {}, upstream)
         try:
             seen = call or checked_call()
             if credential is not None:
@@ -105,6 +106,7 @@ def run_hook(
             return await instance.check_call(seen)
         finally:
             await instance.close()
+            await upstream.close()
 
     return run(result())
 
@@ -123,13 +125,15 @@ async def _check(hook: type[Hook], options: Options) -> list[str]:
     passed: list[str] = []
     for kind, case in CASES:
         if issubclass(hook, kind):
-            instance = await _started(hook, options)
+            upstream = Upstream()
+            instance = await _started(hook, options, upstream)
             try:
                 await case(instance)
             except AssertionError as error:
                 raise AssertionError(f"{hook.__name__}, {case.__name__}: {error}") from error
             finally:
                 await instance.close()
+                await upstream.close()
             passed.append(case.__name__)
     return passed
 
@@ -261,8 +265,8 @@ def _does(instance: Hook, kind: type[Any]) -> Any:
     return instance
 
 
-async def _started(hook: type[Hook], options: Options) -> Hook:
-    instance = hook(msgspec.convert(dict(options), hook.Options, dec_hook=_keep_secret), Upstream())
+async def _started(hook: type[Hook], options: Options, upstream: Upstream) -> Hook:
+    instance = hook(msgspec.convert(dict(options), hook.Options, dec_hook=_keep_secret), upstream)
     await asyncio.wait_for(instance.start(), WITHIN)
     return instance
 
