@@ -68,6 +68,7 @@ def document(document: dict[str, Any]) -> dict[str, Any]:
     document["server"] = {"response_headers": ["cost"]}
     for name in ("m", "two", "native", "claude"):
         document["models"][name]["hooks"] = ["memory"]
+    document["models"]["thinks"] = {**document["models"]["m"], "reasoning": True}
     document["models"]["checked"] = {**document["models"]["m"], "hooks": ["memory", "check"]}
     return document
 
@@ -182,6 +183,18 @@ async def test_calls_of_tools_are_given_in_every_api(client: Client, gateway: Ga
     assert status == 200
     plain = text.replace('\\"', '"').replace("\\", "").replace(" ", "")
     assert all(one in plain for one in ("weather", '{"city":"Paris"}', '{"city":"Rome"}', "call_2"))
+
+
+@pytest.mark.parametrize("model", ["m", "thinks", "two", "native", "claude"])
+@pytest.mark.parametrize("name", ASKS)
+@pytest.mark.parametrize("stream", [False, True])
+async def test_models_of_all_kinds_give_answers_without_their_upstream(
+    client: Client, gateway: Gateway, upstream: FakeUpstream, model: str, name: str, stream: bool
+) -> None:
+    await give(given(content="Hello", reasoning_content="Hm."))
+    status, _, text = await asked(client, name, stream=stream, model=model)
+    assert status == 200 and "Hello" in text and "error" not in text.replace('"error":null', "")
+    assert upstream.seen == []
 
 
 async def test_a_given_answer_is_counted_by_limits_and_held(
@@ -310,6 +323,34 @@ async def test_embeddings_are_kept_and_given(client: Client, gateway: Gateway, u
     assert answers[0] == answers[1] and len(upstream.seen) == 1
     async with client.request("POST", "/v1/embeddings", json={**body, "input": "one"}) as response:
         assert response.status == 503, "two vectors are no answer to one input"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/completions", {"prompt": "Hi"}),
+        ("/v1/moderations", {"input": ["Hi", "Ho"]}),
+        ("/v1/rerank", {"query": "Hi", "documents": ["a", "b"]}),
+        ("/v1beta/models/m:generateContent", {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}),
+    ],
+)
+async def test_other_apis_keep_and_give_answers(
+    client: Client, gateway: Gateway, upstream: FakeUpstream, path: str, fields: dict[str, Any]
+) -> None:
+    answers = []
+    for _ in range(2):
+        body = fields if "beta" in path else {"model": "m", **fields}
+        async with client.request("POST", path, json=body) as response:
+            assert response.status == 200
+            answers.append((response.headers.get("x-gateway-answered-by"), await response.json()))
+        await kept()
+    (first, _), (second, _) = answers
+    assert (first, second, len(upstream.seen)) == (None, "memory", 1)
+    same = [
+        {name: value for name, value in one.items() if name not in ("id", "created", "responseId")}
+        for _, one in answers
+    ]
+    assert same[0] == same[1]
 
 
 async def test_a_hook_sees_the_cache_control_of_the_request(client: Client, gateway: Gateway) -> None:
