@@ -83,7 +83,8 @@ class Meanings:
 
     def forget(self, scope: str, digest: str) -> None:
         """The answer under `digest` is no longer stored."""
-        self._scopes.get(scope, {}).pop(digest, None)
+        if scope in self._scopes:
+            self._scopes[scope].pop(digest, None)
 
 
 def _put(table: OrderedDict[str, Any], name: str, value: Any, most: int) -> None:

@@ -154,7 +154,7 @@ def moderation() -> Iterator[dict[str, Any]]:
 
 
 def test_what_the_model_flags_is_refused_on_its_sides(moderation: dict[str, Any]) -> None:
-    options = {**OPTIONS, "moderation": moderation}
+    options: dict[str, Any] = {**OPTIONS, "moderation": moderation}
     assert run_hook(GuardHook, options=options, call=said("All is well.")) is None
     with pytest.raises(InvalidValue, match="moderation: violence"):
         run_hook(GuardHook, options=options, call=said("a knife"))

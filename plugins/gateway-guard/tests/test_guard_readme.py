@@ -8,7 +8,6 @@ import urllib.request
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from gateway.testing import running_gateway
 
@@ -24,7 +23,6 @@ free = true
 """
 
 
-@pytest.mark.slow
 def test_the_configuration_of_the_readme_serves() -> None:
     toml, moderation = re.findall(r"^```toml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     toml = toml.replace('[models."gpt-5-mini"]\n', f'[models."gpt-5-mini"]\n{MODEL}')

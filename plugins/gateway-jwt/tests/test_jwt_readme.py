@@ -11,7 +11,6 @@ import urllib.request
 from pathlib import Path
 
 import msgspec
-import pytest
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 
@@ -67,7 +66,6 @@ def command(gateway: RunningGateway, *words: str) -> str:
     return subprocess.run(line, check=True, capture_output=True, text=True).stdout
 
 
-@pytest.mark.slow
 def test_the_configuration_of_the_readme_serves() -> None:
     (toml,) = re.findall(r"^```toml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     server, hook = toml.split("\n\n", 1)
@@ -82,7 +80,7 @@ def test_the_configuration_of_the_readme_serves() -> None:
 
         assert [status(gateway, token(sub=one)) for one in ("bob", "carol", "bob")] == [200, 200, 200]
         assert status(gateway, token(sub="bob"), "other") == 403
-        wrong = [{"aud": "x"}, {"exp": 1}, {"scope": "openid"}]
+        wrong: list[dict[str, object]] = [{"aud": "x"}, {"exp": 1}, {"scope": "openid"}]
         assert [status(gateway, token(sub="bob", **one)) for one in wrong] == [401, 401, 401]
         assert status(gateway, gateway.api_key) == 200, "keys of the gateway are keys as before"
 

@@ -8,7 +8,6 @@ import urllib.request
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from gateway.testing import Reply, RunningGateway, Seen, background_upstream, running_gateway
 
@@ -30,7 +29,8 @@ price = {{ input = 1 }}
 
 
 def configuration(url: str) -> str:
-    return PROVIDER + EXACT.replace("redis://127.0.0.1:6380", url).replace('[models."gpt-5-mini"]\n', MODEL)
+    exact: str = EXACT.replace("redis://127.0.0.1:6380", url).replace('[models."gpt-5-mini"]\n', MODEL)
+    return PROVIDER + exact
 
 
 def asked(gateway: RunningGateway, text: str = "Hello", **more: object) -> tuple[str | None, str]:
@@ -49,7 +49,6 @@ def wait_for_hit(gateway: RunningGateway, text: str = "Hello") -> None:
         assert time.monotonic() < end
 
 
-@pytest.mark.slow
 def test_the_configuration_of_the_readme_serves(url: str) -> None:
     with running_gateway(configuration(url)) as gateway:
         assert asked(gateway)[0] is None
@@ -67,7 +66,6 @@ def embeddings(seen: Seen) -> Reply:
     )
 
 
-@pytest.mark.slow
 def test_a_near_question_is_answered_as_the_readme_says(url: str) -> None:
     """The hook asks the gateway itself for vectors, with a key that is made when it runs."""
     with background_upstream(embeddings) as up, running_gateway(configuration(url)) as gateway:
