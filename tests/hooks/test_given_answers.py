@@ -69,6 +69,7 @@ def document(document: dict[str, Any]) -> dict[str, Any]:
     for name in ("m", "two", "native", "claude"):
         document["models"][name]["hooks"] = ["memory"]
     document["models"]["thinks"] = {**document["models"]["m"], "reasoning": True}
+    document["models"]["falls"] = {**document["models"]["m"], "fallbacks": ["free"], "retries": 1}
     document["models"]["checked"] = {**document["models"]["m"], "hooks": ["memory", "check"]}
     return document
 
@@ -247,6 +248,15 @@ async def test_a_limited_or_filtered_answer_is_not_kept(
     document["choices"][0]["finish_reason"] = reason
     upstream.enqueue(Reply.json(document))
     await client.chat(model="m")
+    await nothing_is_kept(gateway)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_of_a_fallback_is_not_kept(
+    client: Client, gateway: Gateway, upstream: FakeUpstream, stream: bool
+) -> None:
+    upstream.enqueue(Reply.error(500, "no"), streamed("All ", "is well.") if stream else completion("All is well."))
+    assert (await asked(client, "chat", model="falls", stream=stream))[0] == 200
     await nothing_is_kept(gateway)
 
 
