@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 import redis
-
-
-def until(happened: Callable[[], bool]) -> None:
-    """Wait until it has happened; AssertionError after 20 seconds."""
-    end = time.monotonic() + 20
-    while not happened():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
 
 
 def program() -> str:
@@ -36,13 +27,14 @@ def server() -> Iterator[str]:
     with TemporaryDirectory() as folder:
         socket = Path(folder) / "s"
         command = [program(), "--port", "0", "--unixsocket", str(socket), "--save", "", "--dir", folder]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
-            until(socket.exists)
+            assert process.stdout is not None
+            assert any("Ready to accept" in line for line in process.stdout), "the server did not start"
             yield f"unix://{socket}"
         finally:
             process.kill()
-            process.wait()
+            process.communicate()
 
 
 @pytest.fixture
