@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gateway.plugins.chunk_accumulator import fold_chat as fold_chat
     from gateway.plugins.current_call import CurrentCall as CurrentCall
     from gateway.plugins.current_call import current_call as current_call
+    from gateway.plugins.hook import AnswerCall as AnswerCall
     from gateway.plugins.hook import Authenticate as Authenticate
     from gateway.plugins.hook import CheckAnswer as CheckAnswer
     from gateway.plugins.hook import CheckCall as CheckCall
@@ -43,9 +44,13 @@ if TYPE_CHECKING:
     from gateway.plugins.hook import CheckedCall as CheckedCall
     from gateway.plugins.hook import Hook as Hook
     from gateway.plugins.hook import Identity as Identity
+    from gateway.plugins.hook import KeepAnswer as KeepAnswer
     from gateway.plugins.hook import Route as Route
     from gateway.plugins.hook import RouteOption as RouteOption
+    from gateway.plugins.hook import WholeAnswer as WholeAnswer
     from gateway.plugins.hookspecs import hookimpl as hookimpl
+    from gateway.plugins.model_client import GatewayModels as GatewayModels
+    from gateway.plugins.model_client import ModelClient as ModelClient
     from gateway.plugins.model_list import ListedModel as ListedModel
     from gateway.plugins.model_list import ListLimits as ListLimits
     from gateway.plugins.model_list import ModelList as ModelList
@@ -159,6 +164,7 @@ _HOME = {
         "plugins.chunk_accumulator": ("fold_chat",),
         "plugins.current_call": ("CurrentCall", "current_call"),
         "plugins.hook": (
+            "AnswerCall",
             "Authenticate",
             "CheckAnswer",
             "CheckCall",
@@ -166,10 +172,13 @@ _HOME = {
             "CheckedCall",
             "Hook",
             "Identity",
+            "KeepAnswer",
             "Route",
             "RouteOption",
+            "WholeAnswer",
         ),
         "plugins.hookspecs": ("hookimpl",),
+        "plugins.model_client": ("GatewayModels", "ModelClient"),
         "plugins.model_list": ("ListLimits", "ListedModel", "ModelList", "openrouter_price"),
         "plugins.provider": (
             "Chat",

@@ -53,6 +53,17 @@ class Rule(Struct, frozen=True):
     change: str = ""
 
 
+class ModelHook(Struct, frozen=True):
+    """A hook that runs for each call of the model; `timeout` in seconds, `price_factor` as a decimal text."""
+
+    name: str
+    plugin: str
+    timeout: float
+    on_failure: str  # "closed" or "open"
+    concurrency: int  # runs at once in each worker
+    price_factor: str  # of an answer that it gives
+
+
 class Explanation(Struct, frozen=True):
     """The `gateway explain` document; `hold` is a decimal text, `refused_by` the rule in the caller's error."""
 
@@ -66,6 +77,7 @@ class Explanation(Struct, frozen=True):
     output: int  # tokens of output that are held for
     refused_by: str
     rules: list[Rule]
+    hooks: tuple[ModelHook, ...] = ()  # of the model, in the order in which they run
 
 
 async def explain(

@@ -7,8 +7,9 @@ from typing import Any
 
 from msgspec import structs
 
-from gateway.accounts.admission_check import Explanation, explain
+from gateway.accounts.admission_check import Explanation, ModelHook, explain
 from gateway.admin.model_names import known_models, models_by_name
+from gateway.amounts import format_amount
 from gateway.billing.price_terms import PriceTerms
 from gateway.billing.quote import Quote
 from gateway.catalog import Catalog
@@ -46,7 +47,7 @@ async def check_call(
     def quote(terms: PriceTerms) -> Quote:
         return structs.replace(asked.quote_size(catalog.priced(found, terms), size), session=session)
 
-    return await explain(
+    explanation = await explain(
         links,
         Ledger(links, catalog.groups),
         key_id=key_id,
@@ -54,6 +55,14 @@ async def check_call(
         lowerable=asked.lowerable,
         clamp=asked.clamp,
         endpoint=asked.name,
+    )
+    return structs.replace(explanation, hooks=tuple(_hook(one, settings) for one in found.hooks))
+
+
+def _hook(name: str, settings: Settings) -> ModelHook:
+    hook = settings.hooks[name]
+    return ModelHook(
+        name, hook.plugin, hook.timeout, hook.on_failure, hook.concurrency, format_amount(hook.price_factor)
     )
 
 

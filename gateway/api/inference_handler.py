@@ -87,7 +87,7 @@ class InferenceHandler(KeyedHandler):
                 await self.pipeline.run(
                     asked,
                     self.endpoint,
-                    Received(self.body, self.path, self.metadata.idempotency_key, self.metadata.tags),
+                    Received(self.body, self.path, self.metadata.idempotency_key, self.metadata.tags, self.headers),
                 )
             finally:  # the task and the handler refer to the request and its call
                 asked.task = asked.caller = None

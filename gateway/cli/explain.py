@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ENDPOINTS = get_args(Endpoint)
 COLUMNS = ("rule", "verdict", "state", "change")
+HOOK_COLUMNS = ("name", "plugin", "timeout", "on_failure", "concurrency", "price_factor")
 
 
 @click.command()
@@ -82,6 +83,9 @@ def command(
         print_json(explanation)
     else:
         print_table(COLUMNS, msgspec.to_builtins(explanation.rules))
+        if explanation.hooks:
+            note("hooks that then run, in this order")
+            print_table(HOOK_COLUMNS, msgspec.to_builtins(explanation.hooks))
     verdict = "would be admitted" if explanation.admitted else f"would be refused by {explanation.refused_by}"
     hold = f"hold {explanation.hold} for up to {explanation.output} tokens of output"
     note(f"{verdict}: {explanation.tokens} tokens, {hold}")

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from gateway.amounts import NANO
 from gateway.config.model_patterns import Glob
 from gateway.config.proxy import ProxySetting
 from gateway.config.secret_headers import is_credential_header
 from gateway.config.toml_reader import FromTables, Key, TomlReader
-from gateway.config.values import Interval, interval
+from gateway.config.values import Interval, PartFactor, interval
 
 #: They belong to one connection or one body, name the client to a proxy, or have a meaning for the gateway itself.
 _RESERVED = re.compile(
@@ -98,6 +99,7 @@ class HookSettings(Struct, frozen=True, kw_only=True):
     streams: Literal["sentences", "skip"] = "sentences"  # whether it checks streamed answers
     stream_delay: Annotated[float, Meta(ge=0.01, le=10)] = 0.5  # seconds that text waits for the end of its sentence
     stream_length: Annotated[int, Meta(ge=16, le=100_000)] = 2000  # characters, the same
+    price_factor: PartFactor = NANO  # of the price, for an answer that it gives in place of a provider
     options: dict[str, Any] = {}
 
 

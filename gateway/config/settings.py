@@ -43,12 +43,12 @@ from gateway.config.telemetry_settings import TelemetrySettings as TelemetrySett
 from gateway.config.tls_files import TlsFiles
 from gateway.config.toml_reader import SettingsError, TomlReader
 from gateway.config.values import (
-    BatchFactor,
     Count,
     Duration,
     Factor,
     IsoDate,
     Name,
+    PartFactor,
     PositiveAmount,
     Seconds,
     UnixTime,
@@ -145,7 +145,7 @@ class ModelFields(Struct, frozen=True, kw_only=True):
     disconnect: Literal["auto", "delivered", "drain", "void"] = "auto"
     token_factor: Annotated[float, Meta(gt=0, le=100)] = 1.0
     vendor_tool_uses: Annotated[int, Meta(ge=1, le=1_000)] = 10
-    batch_factor: BatchFactor = NANO  # of the price, for lines of batches
+    batch_factor: PartFactor = NANO  # of the price, for lines of batches
     images_like: ImageFamily | Literal[""] = ""
     hooks: tuple[str, ...] = ()
 

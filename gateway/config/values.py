@@ -109,11 +109,11 @@ def _factor(value: object) -> int:
     return parse_factor(format(value, "f"))
 
 
-def _batch_factor(value: object) -> int:
+def _part_factor(value: object) -> int:
     """A factor of at most 1."""
     factor = _factor(value)
     if factor > NANO:
-        raise ValueError("expected at most 1: a batch costs no more than its calls")
+        raise ValueError("expected at most 1")
     return factor
 
 
@@ -135,7 +135,7 @@ _DELAY = {"anyOf": [{"const": "auto"}, {"type": "number", "minimum": 0, "maximum
 Amount = Annotated[int, FromToml(_amount, _AMOUNT)]  # 1e-9 currency units
 PositiveAmount = Annotated[int, FromToml(_positive_amount, _AMOUNT)]  # 1e-9 currency units
 Factor = Annotated[int, FromToml(_factor, _FACTOR)]  # 1e-9
-BatchFactor = Annotated[int, FromToml(_batch_factor, {**_FACTOR, "maximum": 1})]  # 1e-9
+PartFactor = Annotated[int, FromToml(_part_factor, {**_FACTOR, "maximum": 1})]  # 1e-9
 QualityPrices = Annotated[dict[str, int], FromToml(_by_quality, _BY_QUALITY)]
 UnixTime = Annotated[int, FromToml(_unix_time, _TIME)]
 NetworkText = Annotated[str, FromToml(_network, {"type": "string"})]

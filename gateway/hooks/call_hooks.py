@@ -8,8 +8,8 @@ is missing is not served without it unless the hook says `on_failure = "open"`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final
 
 from gateway.config.settings import Settings
 from gateway.config.toml_reader import SettingsError, SettingsProblem
@@ -46,6 +46,7 @@ class CallHooks:
         self._health, self._stuck, self._metrics, self._log = health, stuck, metrics, log
         self._retired: list[Hook] = []
         self._closing: set[asyncio.Task[None]] = set()
+        self._after: set[asyncio.Task[None]] = set()
 
     def of(self, kind: str, names: Iterable[str]) -> list[HookRunner]:
         """Those of these hooks that do `kind`."""
@@ -86,8 +87,18 @@ class CallHooks:
         for hook in _apart(made, self.runners):
             await self._close(hook)
 
+    def after_call(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do `work` without a call that waits for it; the limits of the runs bound how much of it there is."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._after.add(task)
+        task.add_done_callback(self._after.discard)
+
     async def close(self) -> None:
         """Close every hook; after the last call."""
+        if self._after:
+            await asyncio.wait(self._after, timeout=CLOSE_WITHIN)
+        for task in self._after:
+            task.cancel()
         for hook in [*self.instances.values(), *self._retired]:
             await self._close(hook)
 

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 
 from gateway.config.settings import HookSettings
 from gateway.errors import GatewayError, ProviderFailed, UpstreamError
+from gateway.http_client.send_state import SendState, track
 from gateway.log import PluginLog, WarningLimit
 from gateway.metrics import Metrics
 from gateway.plugins.hook import HOOK_CAPABILITIES, Hook
@@ -30,11 +31,11 @@ from gateway.routing.stuck_tasks import StuckTasks
 
 T = TypeVar("T")
 
-PASSED, REPLACED, REFUSED = "passed", "replaced", "refused"
+PASSED, REPLACED, REFUSED, ANSWERED = "passed", "replaced", "refused", "answered"
 #: Outcomes of a run that failed.
 FAILED, TIMEOUT, INVALID, BUSY, QUARANTINED, ABSENT = "failed", "timeout", "invalid", "busy", "quarantined", "absent"
 
-Accept = Callable[[Any], tuple[T, str]]  # the value to use, and PASSED or REPLACED; ValueError for an invalid one
+Accept = Callable[[Any], tuple[T, str]]  # the value to use, and its outcome; ValueError for an invalid one
 
 
 class HookFailed(Exception):
@@ -166,6 +167,7 @@ class HookRunner:
 
 
 async def _contained(call: Callable[[Any], Awaitable[Any]], hook: Any) -> Any:
+    track(SendState())  # requests of the hook are none of the call's attempts
     try:
         return await call(hook)
     except BaseException as error:
@@ -176,4 +178,4 @@ async def _contained(call: Callable[[Any], Awaitable[Any]], hook: Any) -> Any:
 
 
 #: The outcomes that the metrics of a hook may show.
-OUTCOMES: Final = (PASSED, REPLACED, REFUSED, FAILED, TIMEOUT, INVALID, BUSY, QUARANTINED, ABSENT)
+OUTCOMES: Final = (PASSED, REPLACED, REFUSED, ANSWERED, FAILED, TIMEOUT, INVALID, BUSY, QUARANTINED, ABSENT)

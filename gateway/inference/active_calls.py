@@ -81,18 +81,18 @@ class ActiveCalls:
 
     def checkpoint(self, call: Call, service_tier: str | None) -> Slot:
         """The slot in which a stream stores what it delivered; if this worker dies, the call is charged by it."""
-        served = call.attempts[-1]
+        served = call.attempts[-1] if call.attempts else None  # None: a hook has given the answer
         body = encode_stream(
             call.hold,
             call.quote,
             provider=call.provider,
-            upstream=served.target.model,
+            upstream=served.target.model if served is not None else "",
             attempts=len(call.attempts),
             served_model=call.fallback,
             service_tier=service_tier,
             factor=call.model.token_factor,
             endpoint=call.endpoint.name,
-            cost_price=price_on(served.costs, time.time()) if served.costs else None,
+            cost_price=price_on(served.costs, time.time()) if served is not None and served.costs else None,
             answers=answers_of(call.sending, call.attempts, DIED, prompt=call.quote.prompt.tokens_in)
             if call.sending.failures
             else None,

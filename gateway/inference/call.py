@@ -78,6 +78,8 @@ class Hooked(Protocol):
     """`HookedCall`."""
 
     outcomes: dict[str, str]
+    answer: Any  # that a hook has given in place of a provider
+    keeping: Any  # of the answer, for hooks that get it
 
     def view(self) -> CheckedCall:
         """The call for one run of one hook."""

@@ -33,7 +33,9 @@ async def check_call(asked: CallRequest, endpoint: Endpoint[Any], services: Serv
     The key is checked first, so that no plugin sees a request with a revoked key.
     """
     model = asked.model = find_model(asked.content.model, services)
-    await check_permission(asked, services)
+    runners = services.call_hooks.of("check_call", model.hooks)
+    if runners:  # the other hooks run after the admission, which checks the key
+        await check_permission(asked, services)
     names, is_replaced = services.settings.server.tags, False
     tags = read_tags(names, received.tags, getattr(asked.content, "metadata", None)) if names else None
     hooked = asked.hooked = HookedCall(
@@ -45,8 +47,9 @@ async def check_call(asked: CallRequest, endpoint: Endpoint[Any], services: Serv
         body=_body(received),
         content=asked.content,
         tags=tags,
+        cache_control=received.headers.get("Cache-Control") or "",
     )
-    for runner in services.call_hooks.of("check_call", model.hooks):
+    for runner in runners:
         try:
             replaced, outcome = await runner.run(
                 "check_call",

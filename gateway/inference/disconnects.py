@@ -64,7 +64,7 @@ class Disconnects:
 
     def ended(self, call: Call) -> None:
         """The call is settled. Called for every call; learns how fast the target of a model that drains answers."""
-        if call.outcome == "ok" and reads_on(call):
+        if call.outcome == "ok" and call.attempts and reads_on(call):
             self._learn(call)
         if not self._rests:
             return

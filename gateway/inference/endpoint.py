@@ -86,6 +86,7 @@ class Received(Struct, frozen=True):
     path: str
     idempotency_key: str | None = None
     tags: str | None = None
+    headers: Mapping[str, str] = {}
 
 
 class RequestSize(Struct, frozen=True):

@@ -29,7 +29,7 @@ async def relay(call: Call, endpoint: Endpoint[Any], opened: Opened[Any], servic
     assert sink is not None
     slot: Slot | None = None  # stores what was delivered, in case this worker is killed
     fast_path: TextRelay | None = None
-    continuation = None if checks else endpoint.continuation(call, opened, services)
+    continuation = None if checks or not call.attempts else endpoint.continuation(call, opened, services)
     delivered = None if continuation is None else continuation.delivered
     kept, trace = delivered, call.sending.trace
     if trace is not None and trace.keeps_texts:

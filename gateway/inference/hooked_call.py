@@ -12,7 +12,7 @@ from gateway.errors import Unavailable
 from gateway.hooks.runner import PASSED, REFUSED, HookFailed, HookRunner
 from gateway.inference.services import Services
 from gateway.ledger.api_key import ApiKey
-from gateway.plugins.hook import CheckedCall
+from gateway.plugins.hook import CheckedCall, WholeAnswer
 from gateway.schemas.duplicate_keys import Examined
 from gateway.uploads.upload import UploadedForm
 
@@ -33,6 +33,13 @@ class DecodingEndpoint(Protocol):
         """Whether the answer is a stream."""
 
 
+class Keeping(Protocol):
+    """What is collected of an answer."""
+
+    def whole(self) -> WholeAnswer | None:
+        """The answer; None if it is not to be kept."""
+
+
 class HookedCall:
     """A call whose model names hooks. `body` is what the endpoint decodes: after a replacement, the new one."""
 
@@ -41,8 +48,11 @@ class HookedCall:
         "_key",
         "_request_id",
         "_services",
+        "answer",
         "body",
+        "cache_control",
         "content",
+        "keeping",
         "model",
         "outcomes",
         "session",
@@ -60,10 +70,13 @@ class HookedCall:
         body: Any,
         content: Any,
         tags: Mapping[str, str] | None,
+        cache_control: str,
     ) -> None:
         self._endpoint, self._services, self._request_id, self._key = endpoint, services, request_id, key
         self.model, self.body, self.content, self.tags = model, body, content, tags or {}
-        self.session = ""
+        self.session, self.cache_control = "", cache_control
+        self.answer: Any = None  # that a hook has given in place of a provider
+        self.keeping: Keeping | None = None  # of the answer, for hooks that get it
         self.outcomes: dict[str, str] = {}  # by name: the last one that is not "passed"
 
     def view(self) -> CheckedCall:
@@ -81,6 +94,7 @@ class HookedCall:
             session=self.session,
             stream=endpoint.wants_stream(self.content),
             tags=self.tags,
+            cache_control=self.cache_control,
         )
 
     def note(self, runner: HookRunner, outcome: str) -> None:

@@ -26,8 +26,10 @@ from gateway.inference.call_route import order
 from gateway.inference.call_stages import CallRequest, QuotedCall
 from gateway.inference.endpoint import Endpoint, Received
 from gateway.inference.event_stream import close_stream, relay
+from gateway.inference.given_answers import ask_hooks, stream_of
 from gateway.inference.hooked_call import HookedCall
 from gateway.inference.idempotency import Claim, StoredAnswer
+from gateway.inference.kept_answers import collect_stream, collect_whole, keep_answer
 from gateway.inference.services import Services
 from gateway.log import gateway_log
 from gateway.routing.dispatcher import Opened
@@ -73,7 +75,7 @@ class Pipeline:
         track(call.sending)
         try:
             if asked.hooked is not None:
-                await self._begin_hooked(call, asked.hooked)
+                await self._begin_hooked(call, asked.hooked, endpoint)
             if not call.client_gone:
                 await (self._stream(call, endpoint) if endpoint.is_relayed(call) else self._answer(call, endpoint))
         except asyncio.CancelledError:
@@ -127,15 +129,19 @@ class Pipeline:
     async def _answer(self, call: Call, endpoint: Endpoint[Any]) -> None:
         """Send the first whole answer of a candidate; it is settled before it is sent."""
         services, started = self._services, time.monotonic()
-        try:
-            answer = await services.dispatcher.call(
-                call.adapted, endpoint.attempt, call.attempts, kind=endpoint.answers
-            )
-        finally:
-            call.upstream_waited = time.monotonic() - started
-        if call.stop_by:
-            raise asyncio.CancelledError  # its provider answered the cancellation
-        self._describe(call)
+        answer = None if call.hooked is None else call.hooked.answer
+        if answer is None:
+            try:
+                answer = await services.dispatcher.call(
+                    call.adapted, endpoint.attempt, call.attempts, kind=endpoint.answers
+                )
+            finally:
+                call.upstream_waited = time.monotonic() - started
+            if call.stop_by:
+                raise asyncio.CancelledError  # its provider answered the cancellation
+            self._describe(call)
+            if call.hooked is not None:
+                collect_whole(call, endpoint, answer, services)
         call.public_model = (
             await self._public_model(call) if endpoint.names_model and call.fallback else call.model.name
         )
@@ -157,17 +163,24 @@ class Pipeline:
             # The settlement is sent in a later step of the event loop, so the store gets the answer before the charge.
             call.claim.complete(200, headers)
         call.reply.send(body, media_type=media_type)
+        if call.hooked is not None:
+            keep_answer(call, services)
 
     async def _stream(self, call: Call, endpoint: Endpoint[Any]) -> None:
         """Send the first stream that yields an item; until then keep-alive comments hold the connection open."""
         services, started = self._services, time.monotonic()
         sink = call.sink = endpoint.sink(call, services)
-        services.clock.opens(call)
-        try:
-            opened = await services.dispatcher.open(call.adapted, endpoint.attempt_stream, call.attempts)
-        finally:
-            call.upstream_waited = time.monotonic() - started
-        self._describe(call)
+        if call.hooked is not None and call.hooked.answer is not None:
+            opened = stream_of(call)
+        else:
+            services.clock.opens(call)
+            try:
+                opened = await services.dispatcher.open(call.adapted, endpoint.attempt_stream, call.attempts)
+            finally:
+                call.upstream_waited = time.monotonic() - started
+            self._describe(call)
+            if call.hooked is not None:
+                collect_stream(call, endpoint, opened, services)
         call.public_model = call.model.name
         if endpoint.names_model and call.fallback:
             call.public_model = await self._public_model_of(call, opened)
@@ -179,11 +192,14 @@ class Pipeline:
         last = endpoint.last_frames(call, last)
         settle(call, services)
         sink.finish(last)
+        if call.hooked is not None:
+            keep_answer(call, services)
 
-    async def _begin_hooked(self, call: Call, hooked: HookedCall) -> None:
-        """Give the call what its hooks share, and order its candidates."""
+    async def _begin_hooked(self, call: Call, hooked: HookedCall, endpoint: Endpoint[Any]) -> None:
+        """Give the call what its hooks share, and the answer of a hook or the order of its candidates."""
         call.hooked, hooked.session = hooked, call.quote.session
-        await order(call, self._services)
+        if not await ask_hooks(call, endpoint, self._services):
+            await order(call, self._services)
 
     def _describe(self, call: Call) -> None:
         """Set the headers that name the provider that served and the dropped fields."""

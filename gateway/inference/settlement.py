@@ -62,7 +62,9 @@ class Settlement:
         calls = self._corrected.due((call.provider, model), time.monotonic())
         if calls:
             more = f" ({calls} calls of {model} since the last such line)" if calls > 1 else ""
-            gateway_log.warning("%s: usage of %s corrected: %s%s", call.request_id, call.provider, call.fault, more)
+            gateway_log.warning(
+                "%s: usage of %s corrected: %s%s", call.request_id, call.provider or "a hook", call.fault, more
+            )
 
     async def drain(self) -> None:
         """Wait until every settlement so far has been written, or logged as lost."""

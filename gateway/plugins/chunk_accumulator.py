@@ -29,8 +29,7 @@ MAX_CHUNKS = 2_000_000  # a limit for an endless stream; more than any model wri
 
 async def fold_chat(chunks: AsyncIterator[ChatChunk]) -> ChatCompletion:
     """The whole answer of `chunks`; UpstreamTruncated if a choice is unfinished, or there is none."""
-    answer = ChatCompletion()
-    choices: dict[int, _ChoiceFold] = {}
+    fold = ChatFold()
     taken = 0
     check_stream(chunks)
     async for chunk in chunks:
@@ -39,6 +38,20 @@ async def fold_chat(chunks: AsyncIterator[ChatChunk]) -> ChatCompletion:
             await yield_to_loop()
         if taken > MAX_CHUNKS:
             raise UpstreamInvalidResponse(detail=f"an answer of more than {MAX_CHUNKS} chunks")
+        fold.add(chunk)
+    return fold.whole()
+
+
+class ChatFold:
+    """Collects the chunks of one answer."""
+
+    def __init__(self) -> None:
+        self._answer = ChatCompletion()
+        self._choices: dict[int, _ChoiceFold] = {}
+
+    def add(self, chunk: ChatChunk) -> None:
+        """Add the next chunk; it may be changed afterwards."""
+        answer = self._answer
         if chunk.usage is not UNSET and chunk.usage is not None:
             answer.usage = chunk.usage
         if chunk.system_fingerprint:
@@ -48,11 +61,15 @@ async def fold_chat(chunks: AsyncIterator[ChatChunk]) -> ChatCompletion:
         if chunk.moderation is not UNSET:
             answer.moderation = chunk.moderation
         for part in chunk.choices:
-            choices.setdefault(part.index, _ChoiceFold()).add(part)
-    if not choices or any(fold.finish_reason is None for fold in choices.values()):
-        raise UpstreamTruncated()
-    answer.choices = [choices[index].choice(position) for position, index in enumerate(sorted(choices))]
-    return answer
+            self._choices.setdefault(part.index, _ChoiceFold()).add(part)
+
+    def whole(self) -> ChatCompletion:
+        """The whole answer; UpstreamTruncated if a choice is unfinished, or there is none."""
+        answer, choices = self._answer, self._choices
+        if not choices or any(fold.finish_reason is None for fold in choices.values()):
+            raise UpstreamTruncated()
+        answer.choices = [choices[index].choice(position) for position, index in enumerate(sorted(choices))]
+        return answer
 
 
 class _ChoiceFold:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 #: Fields of a request that a hook cannot change.
 FIXED = frozenset({"model", "stream"})
+MOST_ANSWER = 1 << 20  # bytes of a whole answer that a hook gives or gets
 _any = msgspec.json.Decoder()
 
 
@@ -38,8 +39,8 @@ class CheckedCall:
     """A call as hooks see it. Nothing that a hook does to it has an effect; only what the hook returns has one."""
 
     __slots__ = (
-        "_content", "_decode", "_document", "_request", "account", "endpoint", "key_id", "model", "request_id",
-        "session", "stream", "tags", "user",
+        "_content", "_decode", "_document", "_request", "account", "cache_control", "endpoint", "key_id", "model",
+        "request_id", "session", "stream", "tags", "user",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +57,7 @@ class CheckedCall:
         session: str,
         stream: bool,
         tags: Mapping[str, str],
+        cache_control: str = "",
     ) -> None:
         self._content, self._decode = content, decode
         self._document: Any = None
@@ -69,6 +71,7 @@ class CheckedCall:
         self.session = session  # the id of the session; empty without one
         self.stream = stream  # whether the caller asks for a stream
         self.tags = tags
+        self.cache_control = cache_control  # the header `Cache-Control` of the request; empty without one
 
     @property
     def document(self) -> dict[str, Any]:
@@ -145,6 +148,27 @@ def _with_texts(document: Any, change: Callable[[str], str], but: frozenset[str]
 
     found = change_texts(document, changed, but=but)
     return found if is_changed else None
+
+
+class WholeAnswer(Struct, frozen=True):
+    """A whole answer in the form in which providers return it, as JSON: the same for every API of chat models.
+
+    `content` is a `ChatCompletion` for chat, completions, Responses, Messages and Gemini, an `EmbeddingAnswer`, a
+    `ModerationAnswer` or a `RerankAnswer`.
+    """
+
+    content: bytes
+
+    @classmethod
+    def of(cls, answer: Struct) -> WholeAnswer:
+        """The answer of one of these classes; ValueError if it cannot be written as JSON, or is above `MOST_ANSWER`."""
+        try:
+            content = msgspec.json.encode(answer)
+        except (TypeError, UnicodeEncodeError, RecursionError, msgspec.MsgspecError, OverflowError) as error:
+            raise ValueError(f"the answer cannot be written as JSON: {error}") from None
+        if len(content) > MOST_ANSWER:
+            raise ValueError(f"the answer has {len(content)} bytes, of at most {MOST_ANSWER}")
+        return cls(content)
 
 
 class Identity(Struct, frozen=True, kw_only=True):
@@ -225,12 +249,30 @@ class Route(abc.ABC):
         """Some of the options, in the order in which they are to be tried; none of them: the gateway's own order."""
 
 
+class AnswerCall(abc.ABC):
+    """The hook may answer a call in place of a provider, when the money is held."""
+
+    @abc.abstractmethod
+    async def answer_call(self, call: CheckedCall) -> WholeAnswer | None:
+        """The answer; None to ask a provider; an error of `gateway.errors` below 500 refuses the call."""
+
+
+class KeepAnswer(abc.ABC):
+    """The hook gets the answers of providers that were sent completely, such as one that may give them again."""
+
+    @abc.abstractmethod
+    async def keep_answer(self, call: CheckedCall, answer: WholeAnswer) -> None:
+        """Called after the answer, also for a stream, whose chunks are joined. The caller does not wait for it."""
+
+
 #: What a hook can do, by the name that `gateway plugins` and the metrics show.
 HOOK_CAPABILITIES: Mapping[str, type] = {
     "check_call": CheckCall,
     "check_answer": CheckAnswer,
     "authenticate": Authenticate,
     "route": Route,
+    "answer_call": AnswerCall,
+    "keep_answer": KeepAnswer,
 }
 
 

@@ -44,14 +44,17 @@ F = TypeVar("F", bound=Adapted[Any])
 
 
 class Opened(Generic[T]):
-    """A stream that has yielded its first item: its candidate, that item, and the iterator of the rest."""
+    """A stream that has yielded its first item: its candidate, that item, and the iterator of the rest.
 
-    def __init__(self, candidate: Candidate, first: T, rest: AsyncIterator[T]) -> None:
+    One that no attempt has opened is not `in_flight` at its candidate.
+    """
+
+    def __init__(self, candidate: Candidate, first: T, rest: AsyncIterator[T], *, in_flight: bool = True) -> None:
         self.candidate = candidate
         self.first = first
         self.rest = rest
         self._source = rest
-        self._left = False
+        self._left = not in_flight
 
     def continue_with(self, other: Opened[T]) -> None:
         """Use the other stream's candidate from now on; later failures count for its circuit."""

@@ -15,7 +15,7 @@ plain test function, not an async one.
 from gateway.testing.chat_cases import ask
 from gateway.testing.conformance import check_provider, collect
 from gateway.testing.fake_upstream import FakeUpstream, Reply, Seen, background_upstream
-from gateway.testing.hook_cases import check_hook, checked_answer, checked_call, run_hook
+from gateway.testing.hook_cases import check_hook, checked_answer, checked_call, run_hook, whole_answer
 from gateway.testing.running import RunningGateway, running_gateway
 from gateway.testing.subject import CheckReport
 
@@ -34,4 +34,5 @@ __all__ = [
     "collect",
     "run_hook",
     "running_gateway",
+    "whole_answer",
 ]

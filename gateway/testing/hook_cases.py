@@ -26,6 +26,7 @@ from gateway.errors import GatewayError, UpstreamError
 from gateway.http_client.upstream import Upstream
 from gateway.plugins.hook import (
     FIXED,
+    AnswerCall,
     Authenticate,
     CheckAnswer,
     CheckCall,
@@ -33,11 +34,14 @@ from gateway.plugins.hook import (
     CheckedCall,
     Hook,
     Identity,
+    KeepAnswer,
     Route,
     RouteOption,
+    WholeAnswer,
     hook_capabilities,
 )
 from gateway.schemas.chat_request import decode_chat_request
+from gateway.schemas.chat_response import ChatCompletion, ChatMessage, Choice, CompletionUsage
 from gateway.testing.event_loop import STOPS_WITHIN, ends, run
 
 WITHIN = 5.0  # seconds that one run may take here
@@ -63,19 +67,30 @@ def checked_answer(answer: Any = "Hello.", *, kind: str = "text", before: str = 
     return CheckedAnswer(lambda: copy.deepcopy(answer), is_part=is_part, kind=kind if is_part else "", before=before)
 
 
+def whole_answer(text: str = "Hello.") -> WholeAnswer:
+    """A whole answer of chat as hooks give and get it."""
+    choice = Choice(message=ChatMessage(content=text), finish_reason="stop")
+    return WholeAnswer.of(ChatCompletion(choices=[choice], usage=CompletionUsage(5, 7, 12)))
+
+
 def run_hook(
     hook: type[Hook],
     *,
     options: Options | None = None,
     call: CheckedCall | None = None,
     answer: CheckedAnswer | None = None,
+    kept: WholeAnswer | None = None,
     credential: str | None = None,
     routes: Sequence[RouteOption] | None = None,
 ) -> Any:
-    """What the hook returns for a credential, for an answer of a call, for the options of a call, or for a call."""
+    """What the hook returns for a credential, for an answer of a call, for the options of a call, or for a call.
+
+    A hook that answers calls gets `kept` first, the answer of an earlier call that is the same.
+    """
 
     async def result() -> Any:
-        instance = await _started(hook, options or {})
+        upstream = Upstream()
+        instance = await _started(hook, options or {}, upstream)
         try:
             seen = call or checked_call()
             if credential is not None:
@@ -84,9 +99,14 @@ def run_hook(
                 return await _does(instance, CheckAnswer).check_answer(seen, answer)
             if routes is not None:
                 return await _does(instance, Route).route(seen, routes)
-            return await _does(instance, CheckCall).check_call(seen)
+            if kept is not None:
+                await _does(instance, KeepAnswer).keep_answer(seen, kept)
+            if kept is not None or not isinstance(instance, CheckCall):
+                return await _does(instance, AnswerCall).answer_call(seen)
+            return await instance.check_call(seen)
         finally:
             await instance.close()
+            await upstream.close()
 
     return run(result())
 
@@ -105,13 +125,15 @@ async def _check(hook: type[Hook], options: Options) -> list[str]:
     passed: list[str] = []
     for kind, case in CASES:
         if issubclass(hook, kind):
-            instance = await _started(hook, options)
+            upstream = Upstream()
+            instance = await _started(hook, options, upstream)
             try:
                 await case(instance)
             except AssertionError as error:
                 raise AssertionError(f"{hook.__name__}, {case.__name__}: {error}") from error
             finally:
                 await instance.close()
+                await upstream.close()
             passed.append(case.__name__)
     return passed
 
@@ -183,6 +205,23 @@ async def orders_options(hook: Any) -> None:
         assert len(set(positions)) == len(positions) and set(positions) <= {0, 1, 2, 3}, "it added an option"
 
 
+async def answers_calls_or_passes_them(hook: Any) -> None:
+    """Whatever the text, it ends, and returns None, an answer of chat, or raises a refusal."""
+    for text in TEXTS:
+        found = await _run(hook.answer_call(checked_call({"messages": [{"role": "user", "content": text}]})))
+        if isinstance(found, GatewayError) or found is None:
+            continue
+        assert isinstance(found, WholeAnswer), f"it returned a {type(found).__name__}, which is no WholeAnswer"
+        assert msgspec.json.decode(found.content, type=ChatCompletion).choices, "its answer has no choice"
+
+
+async def takes_whole_answers(hook: Any) -> None:
+    """Whatever the text, it ends, and raises nothing, also for many at once."""
+    for text in TEXTS:
+        await _run(hook.keep_answer(checked_call(), whole_answer(text)))
+    await asyncio.gather(*(_run(hook.keep_answer(checked_call(), whole_answer())) for _ in range(AT_ONCE)))
+
+
 CASES: tuple[tuple[type, Callable[[Any], Awaitable[None]]], ...] = (
     (CheckCall, passes_or_replaces_calls),
     (CheckCall, serves_many_calls_at_once),
@@ -191,6 +230,8 @@ CASES: tuple[tuple[type, Callable[[Any], Awaitable[None]]], ...] = (
     (CheckAnswer, passes_or_refuses_parts_of_streams),
     (Authenticate, knows_no_strange_credential),
     (Route, orders_options),
+    (AnswerCall, answers_calls_or_passes_them),
+    (KeepAnswer, takes_whole_answers),
 )
 
 
@@ -224,8 +265,8 @@ def _does(instance: Hook, kind: type[Any]) -> Any:
     return instance
 
 
-async def _started(hook: type[Hook], options: Options) -> Hook:
-    instance = hook(msgspec.convert(dict(options), hook.Options, dec_hook=_keep_secret), Upstream())
+async def _started(hook: type[Hook], options: Options, upstream: Upstream) -> Hook:
+    instance = hook(msgspec.convert(dict(options), hook.Options, dec_hook=_keep_secret), upstream)
     await asyncio.wait_for(instance.start(), WITHIN)
     return instance
 

@@ -243,3 +243,31 @@ def test_unreadable_price_is_explained_shown_audited_and_removed_by_the_command(
     follow(acme, told["rules"][5]["change"])
     assert acme.json("explain", key_id, "fake-chat", "--max-tokens", "9")["admitted"]
     assert acme.run("audit").exit_code == 0
+
+
+HOOKS = """
+[hooks.pii]
+plugin = "guard"
+timeout = 2.5
+
+[hooks.cache]
+plugin = "cache"
+on_failure = "open"
+price_factor = 0.1
+"""
+
+
+def test_hooks_of_the_model_are_shown_in_the_order_in_which_they_run(acme: Terminal) -> None:
+    key, text = make_key(acme), acme.config.read_text()
+    assert acme.json("explain", key, "short")["hooks"] == []
+    acme.config.write_text(text.replace('aliases = ["short"]', 'aliases = ["short"]\nhooks = ["pii", "cache"]') + HOOKS)
+
+    pii = {"name": "pii", "plugin": "guard", "timeout": 2.5, "on_failure": "closed", "concurrency": 100}
+    cache = {"name": "cache", "plugin": "cache", "timeout": 1.0, "on_failure": "open", "concurrency": 100}
+    found = acme.json("explain", key, "short")
+    assert found["hooks"] == [{**pii, "price_factor": "1"}, {**cache, "price_factor": "0.1"}]
+    table = [line.split() for line in acme.ok("explain", key, "short").splitlines()]
+    assert table[-2:] == [
+        ["pii", "guard", "2.5", "closed", "100", "1"],
+        ["cache", "cache", "1.0", "open", "100", "0.1"],
+    ]

@@ -10,7 +10,7 @@ import click
 import pytest
 
 from gateway.accounts.accounts import Account
-from gateway.accounts.admission_check import Explanation, Rule
+from gateway.accounts.admission_check import Explanation, ModelHook, Rule
 from gateway.accounts.key_record import KeyRecord
 from gateway.admin.actor import command_line
 from gateway.admin.audit_event import new_event
@@ -104,7 +104,7 @@ def test_each_command_and_option_has_help(name: str) -> None:
         ("gateway audit-trail", EVENT),
         ("gateway plugins", PluginReport.__struct_fields__),
         ("gateway audit", [name for part in AUDIT for name in part.__struct_fields__]),
-        ("gateway explain", (*Explanation.__struct_fields__, *Rule.__struct_fields__)),
+        ("gateway explain", (*Explanation.__struct_fields__, *Rule.__struct_fields__, *ModelHook.__struct_fields__)),
     ],
 )
 def test_json_forms_on_the_page_have_the_records_fields(name: str, keys: Iterable[str]) -> None:

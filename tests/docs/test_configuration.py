@@ -16,7 +16,7 @@ from gateway.amounts import format_amount
 from gateway.config import settings as tree
 from gateway.config.loader import parse
 from gateway.config.toml_reader import SettingsError
-from gateway.config.values import BatchFactor, Factor
+from gateway.config.values import Factor, PartFactor
 
 ROOT = Path(__file__).parents[2]
 DOC = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ def documented_default(field: structs.FieldInfo) -> str:
     if field.required:
         return "required"
     value: Any = field.default
-    if field.type in (Factor, BatchFactor):
+    if field.type in (Factor, PartFactor):
         return f"`{format_amount(value)}`"
     if value is None or not isinstance(value, (str, int, float, bool, tuple)):
         return "–"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gateway import Authenticate, CheckAnswer, CheckCall, Hook, Identity, Route
+from gateway import AnswerCall, Authenticate, CheckAnswer, CheckCall, Hook, Identity, KeepAnswer, Route, WholeAnswer
 from gateway.testing import check_hook
 
 PAGE = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text(encoding="utf-8")
@@ -70,13 +70,44 @@ class AddsOptions(Hook, Route):
         return [*options, *options]
 
 
+class AnswersWithADict(Hook, AnswerCall):
+    name = "faulty"
+
+    async def answer_call(self, call: Any) -> Any:
+        return {"choices": []}
+
+
+class AnswersWithNothing(AnswersWithADict):
+    async def answer_call(self, call: Any) -> Any:
+        return WholeAnswer(b'{"choices": []}')
+
+
+class FailsToKeep(Hook, KeepAnswer):
+    name = "faulty"
+
+    async def keep_answer(self, call: Any, answer: WholeAnswer) -> None:
+        raise KeyError
+
+
 class DoesNothing(Hook):
     name = "faulty"
 
 
 @pytest.mark.parametrize(
     "hook",
-    [Raises, ReturnsText, ChangesTheModel, NoCoroutine, ReplacesParts, KnowsAll, AddsOptions, DoesNothing],
+    [
+        Raises,
+        ReturnsText,
+        ChangesTheModel,
+        NoCoroutine,
+        ReplacesParts,
+        KnowsAll,
+        AddsOptions,
+        AnswersWithADict,
+        AnswersWithNothing,
+        FailsToKeep,
+        DoesNothing,
+    ],
 )
 def test_a_faulty_hook_is_found(hook: Any) -> None:
     with pytest.raises(AssertionError):

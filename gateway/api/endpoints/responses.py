@@ -92,7 +92,7 @@ class ResponsesEndpoint(ChatEndpoint):
             native.check_served(provider.accepted_fields(RESPONSES, candidate.target))
 
     async def encode(self, call: Call, answer: ChatCompletion, services: Services) -> tuple[bytes, str]:
-        if not _is_summary(call.request, call.attempts[-1]):
+        if not call.attempts or not _is_summary(call.request, call.attempts[-1]):  # without one a hook has answered
             return await super().encode(call, answer, services)
         dialect = Summaries(partial(services.sealed_text.seal, account=call.key.account), own=self._compacts)
         return await ChatEndpoint(dialect).encode(call, answer, services)

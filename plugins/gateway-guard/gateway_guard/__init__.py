@@ -24,12 +24,27 @@ from msgspec import Meta, Struct
 from gateway import CheckAnswer, CheckCall, CheckedAnswer, CheckedCall, Hook, hookimpl
 from gateway.errors import ContentFiltered, InvalidValue
 
+from .moderation import Moderator, ModeratorOptions
 from .rules import Compiled, Found, Guard, Rule
 
 if TYPE_CHECKING:
     from gateway import Upstream
 
 T = TypeVar("T")
+
+
+class Seen:
+    """The texts of one run, with their masks."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self.texts: list[str] = []
+
+    def clean(self, text: str, stop: threading.Event) -> str:
+        """As `Guard.clean`."""
+        found = self._guard.clean(text, stop)
+        self.texts.append(found)
+        return found
 
 
 class GuardHook(Hook, CheckCall, CheckAnswer):
@@ -44,12 +59,14 @@ class GuardHook(Hook, CheckCall, CheckAnswer):
         rules: Annotated[tuple[Rule, ...], Meta(max_length=100)] = ()
         mask: Annotated[str, Meta(min_length=1, max_length=100)] = "[removed]"
         threads: Annotated[int, Meta(ge=1, le=16)] = 1
+        moderation: ModeratorOptions | None = None
 
     def __init__(self, options: Options, upstream: Upstream) -> None:
         super().__init__(options, upstream)
         rules = [Compiled(rule, options.mask) for rule in options.rules]
         self._request = Guard(rules, secrets=options.secrets, mask=options.mask, side="request")
         self._answer = Guard(rules, secrets=options.secrets, mask=options.mask, side="answer")
+        self._moderator = None if options.moderation is None else Moderator(options.moderation, upstream)
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix="guard")
 
     async def close(self) -> None:
@@ -57,19 +74,29 @@ class GuardHook(Hook, CheckCall, CheckAnswer):
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def check_call(self, call: CheckedCall) -> dict[str, Any] | None:
-        """Refuse the request, or mask what is in it."""
+        """Refuse the request, or mask what is in it; a model judges the masked texts."""
+        seen = Seen(self._request)
         try:
-            return await self._apart(lambda stop: call.with_texts(lambda text: self._request.clean(text, stop)))
+            changed = await self._apart(lambda stop: call.with_texts(lambda text: seen.clean(text, stop)))
+            if self._moderator is not None:
+                await self._moderator.check("request", seen.texts)
+            return changed
         except Found as found:
             raise InvalidValue(f"The request has what the rule '{found.rule}' refuses", code="guarded") from None
 
     async def check_answer(self, call: CheckedCall, answer: CheckedAnswer) -> Any:
         """Refuse the answer, or mask what is in it; a part of a stream is refused."""
+        seen = Seen(self._answer)
         try:
             if answer.is_part:
-                text = answer.document
-                return await self._apart(lambda stop: self._answer.check_part(answer.before, text, stop))
-            return await self._apart(lambda stop: answer.with_texts(lambda text: self._answer.clean(text, stop)))
+                changed, text = None, answer.document
+                await self._apart(lambda stop: self._answer.check_part(answer.before, text, stop))
+                seen.texts.append(text)
+            else:
+                changed = await self._apart(lambda stop: answer.with_texts(lambda text: seen.clean(text, stop)))
+            if self._moderator is not None:
+                await self._moderator.check("answer", seen.texts)
+            return changed
         except Found as found:
             raise ContentFiltered(f"The answer has what the rule '{found.rule}' refuses", code="guarded") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -13,8 +14,9 @@ from gateway_guard import GuardHook
 from gateway_guard.rules import Compiled, Rule
 from gateway_guard.secret_shapes import OVERLAP, WINDOW, Stopped, secrets_in
 
-from gateway.errors import ContentFiltered, GatewayError, InvalidValue
-from gateway.testing import check_hook, checked_answer, checked_call, run_hook
+from gateway import Secret
+from gateway.errors import ContentFiltered, GatewayError, InvalidValue, UpstreamError
+from gateway.testing import Reply, Seen, background_upstream, check_hook, checked_answer, checked_call, run_hook
 
 AWS = "AKIAIOSFODNN7EXAMPLE"
 GITHUB = "ghp_" + "a1B2" * 9
@@ -123,3 +125,77 @@ def test_no_message_of_a_refusal_has_the_text() -> None:
     with pytest.raises(GatewayError) as refusal:
         masked(AWS, secrets="refuse")
     assert AWS not in str(refusal.value.envelope())
+
+
+# A moderation model ---------------------------------------------------------------------------------------------------
+
+JUDGED: list[list[str]] = []
+
+
+def judge(seen: Seen) -> Reply:
+    assert seen.path == "/v1/moderations"
+    inputs = msgspec.json.decode(seen.body)["input"]
+    JUDGED.append(inputs)
+    if "away" in inputs[0].split():
+        return Reply.error(500, "away")
+    results = [
+        {"flagged": "knife" in text, "categories": {"violence": "knife" in text}, "category_scores": {"violence": 0.6}}
+        for text in inputs
+    ]
+    return Reply.json({"results": results})
+
+
+@pytest.fixture
+def moderation() -> Iterator[dict[str, Any]]:
+    JUDGED.clear()
+    with background_upstream(judge) as url:
+        key = Secret.parse("sk-guard", literals=True)
+        yield {"model": "omni", "models": {"url": f"{url}/v1", "api_key": key}, "sides": ["request", "answer"]}
+
+
+def test_what_the_model_flags_is_refused_on_its_sides(moderation: dict[str, Any]) -> None:
+    options: dict[str, Any] = {**OPTIONS, "moderation": moderation}
+    assert run_hook(GuardHook, options=options, call=said("All is well.")) is None
+    with pytest.raises(InvalidValue, match="moderation: violence"):
+        run_hook(GuardHook, options=options, call=said("a knife"))
+    for answer in (checked_answer({"a": "a knife"}), checked_answer("a knife. ")):
+        with pytest.raises(ContentFiltered, match="moderation: violence"):
+            run_hook(GuardHook, options=options, answer=answer)
+    asked = len(JUDGED)
+    options["moderation"] = {**moderation, "sides": ["request"]}
+    assert run_hook(GuardHook, options=options, answer=checked_answer("a knife. ")) is None and len(JUDGED) == asked
+
+
+def test_the_model_gets_masked_texts_in_pieces(moderation: dict[str, Any]) -> None:
+    found = run_hook(GuardHook, options={**OPTIONS, "moderation": moderation}, call=said(f"{AWS} " + "word " * 4000))
+    assert found is not None
+    [pieces] = JUDGED
+    assert len(pieces) == 3 and AWS not in str(pieces) and "[removed]" in pieces[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "refused"),
+    [
+        ({"categories": ["violence"]}, True),
+        ({"categories": ["self-harm"]}, False),
+        ({"threshold": 0.5}, True),
+        ({"threshold": 0.7}, False),
+    ],
+)
+def test_categories_and_a_threshold_say_what_is_refused(
+    moderation: dict[str, Any], more: dict[str, Any], refused: bool
+) -> None:
+    options = {"moderation": {**moderation, **more}}
+    if refused:
+        with pytest.raises(InvalidValue):
+            run_hook(GuardHook, options=options, call=said("a knife"))
+    else:
+        assert run_hook(GuardHook, options=options, call=said("a knife")) is None
+
+
+def test_a_text_too_long_to_judge_is_refused_and_a_model_that_is_away_is_a_failure(moderation: dict[str, Any]) -> None:
+    options = {"secrets": "off", "moderation": moderation}
+    with pytest.raises(InvalidValue, match="too long"):
+        run_hook(GuardHook, options=options, call=said("a" * 300_000))
+    with pytest.raises(UpstreamError):
+        run_hook(GuardHook, options=options, call=said("away"))
