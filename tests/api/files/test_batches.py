@@ -229,6 +229,23 @@ async def test_max_cost_is_never_exceeded(
     assert {one["response"]["body"]["error"]["code"] for one in errors} == {"batch_budget_exceeded"}
 
 
+async def test_what_running_lines_hold_is_stored_while_they_run(
+    api: Api, runner: Runner, echo: FakeUpstream, gateway: Gateway
+) -> None:
+    echo.answer = lambda seen: _slowly(answer(seen), 30.0) if "Hi 1" in str(seen.json) else answer(seen)
+    made = await api.create(jsonl(line(0), line(1)))
+    records = BatchRecords(gateway.store)
+
+    async def held_by_one() -> int:
+        batch, _ = await records.find("acme", made["id"])
+        return batch.held if batch.completed == 1 else 0
+
+    held = await until(held_by_one)
+    account = await gateway.store.client.hgetall("{a:acme}")
+    assert held == int(account[b"held"]) > 0
+    await api.ask("POST", f"/v1/batches/{made['id']}/cancel")
+
+
 @pytest.mark.holds("operations/batches.md#the-process-3")
 async def test_lines_without_money_are_in_the_file_of_errors(
     client: Any, runner: Runner, echo: FakeUpstream, keys: Keys, accounts: Accounts, ledger: Ledger
