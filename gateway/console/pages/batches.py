@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from datetime import UTC, date, datetime
 from typing import Any
 
 from gateway.admin.batches import FoundBatch, may_cancel, may_read_files
@@ -71,6 +72,11 @@ async def show(visit: Visit, account: str, batch: str) -> Reply:
         "runs": not found.has_ended,
         "key": key,
         "files": [(name, PARTS[name][1], file) for name, file in files.items() if file is not None],
+        "calls": {
+            "session": found.batch.id,
+            "from": f"{_day(found.batch.created_at)}",
+            "to": f"{_day(found.batch.expires_at)}",
+        },
         "may_cancel": not found.has_ended and found.cancelled_at is None and may_cancel(visit.actor, found.batch),
         "may_read": may_read_files(visit.actor, found.batch),
     }
@@ -109,6 +115,10 @@ async def _pieces(content: FileContent) -> AsyncGenerator[bytes]:
                 yield piece
     finally:
         await content.close()
+
+
+def _day(seconds: int) -> date:
+    return datetime.fromtimestamp(seconds, UTC).date()
 
 
 def _position(text: str) -> Position | None:

@@ -150,6 +150,7 @@ class LineCalls:
         budget: Budget,
         on_settled: Callable[[Line, Attempt], None],
     ) -> None:
+        self.batch_id = batch.id
         self._services = services
         self._pipeline = pipeline
         self._batch = batch
@@ -231,6 +232,7 @@ class _LineStage:
 
     def __init__(self, calls: LineCalls, line: Line, exchange: LineExchange) -> None:
         self.line = line
+        self.id = calls.batch_id
         self._calls = calls
         self._exchange = exchange
 

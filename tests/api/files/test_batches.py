@@ -83,6 +83,23 @@ async def test_batch_runs_all_lines_and_charges_each_once(
     assert (await ledger.audit()).mismatches == []
 
 
+@pytest.mark.holds("operations/batches.md#batches-3")
+async def test_ledger_lines_of_a_batch_have_its_id_as_session_and_upstreams_get_that_of_each_line(
+    api: Api, runner: Runner, echo: FakeUpstream, ledger: Ledger, accounts: Accounts, client: Any
+) -> None:
+    named = line(1)
+    named["body"]["prompt_cache_key"] = "agent-7"
+    made = await api.create(jsonl(line(0), named))
+    await api.ended(made)
+    status, _ = await api.ask("POST", "/v1/chat/completions", json=line(2)["body"])
+    assert status == 200
+    await settled(accounts)
+    sessions = [one.meta.get("session", "") async for one in ledger.lines("acme") if one.kind == "use"]
+    assert sorted(sessions) == ["", made["id"], made["id"]]
+    keys = {seen.json["messages"][0]["content"]: seen.json.get("prompt_cache_key") for seen in echo.seen}
+    assert keys == {"Hi 0": None, "Hi 1": "agent-7", "Hi 2": None}
+
+
 @pytest.mark.holds("operations/batches.md#batches-2", "api.md#post-v1batches-4")
 async def test_batch_factor_is_held_charged_and_audited(
     api: Api, runner: Runner, echo: FakeUpstream, gateway: Gateway, ledger: Ledger, accounts: Accounts
