@@ -28,6 +28,7 @@ import msgspec
 from gateway.batches.all_batches import AllBatches, Position, members_with_scores, newest
 from gateway.batches.batch import ENDED, WINDOW, Batch
 from gateway.errors import ConcurrencyLimited, InvalidValue, NotFound
+from gateway.files.repeats import LUA, NO_REPEAT, Repeat, refuse_other
 from gateway.store.command import Script
 from gateway.store.links import Links, slot
 from gateway.store.positions import page_of_members, position_behind
@@ -39,10 +40,15 @@ FOREIGN = 2 * WINDOW  # seconds after which a batch of another place has lost it
 MOST_MISSING = 10  # pages of entries without records that a list of all accounts passes over
 MOST_KEPT = 2_000  # batches of an account; older ones that have ended make room
 
-_ADD = Script("""
+_ADD = Script(
+    LUA
+    + """
 local A, id, record, order, most_open, most_kept = KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local name, digest = ARGV[6], ARGV[7]
 if redis.call('EXISTS', A) == 0 then return {2} end
 if redis.call('HGET', A .. ':bt', id) then return {0} end
+local made, is_same = made_before(A, name, digest, ':bt')
+if made then return {is_same and 4 or 5, made} end
 if redis.call('SCARD', A .. ':bo') >= tonumber(most_open) then return {1} end
 local answer = {0}
 local over = redis.call('ZCARD', A .. ':bz') + 1 - tonumber(most_kept)
@@ -60,8 +66,10 @@ end
 redis.call('HSET', A .. ':bt', id, record)
 redis.call('ZADD', A .. ':bz', order, id)
 redis.call('SADD', A .. ':bo', id)
+note_made(A, name, digest, id)
 return answer
-""")
+"""
+)
 _SAVE = Script("""
 local A, id, record, ended = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 if not redis.call('HGET', A .. ':bt', id) then return 0 end
@@ -81,7 +89,8 @@ redis.call('ZREM', A .. ':bz', id)
 redis.call('HDEL', A .. ':bc', id)
 return redis.call('HDEL', A .. ':bt', id)
 """)
-ADDED, MANY = 0, 1  # codes of _ADD, before the ids that made room; any other: there is no such account
+#: Codes of _ADD, before the ids that made room, or that of the batch; any other: there is no such account.
+ADDED, MANY, REPEATED, OTHER = 0, 1, 4, 5
 
 _encode = msgspec.json.Encoder().encode
 _decoder = msgspec.json.Decoder(Batch)
@@ -94,19 +103,26 @@ class BatchRecords:
         self.of_all = AllBatches(links)
         self._links = links
 
-    async def add(self, batch: Batch, *, most_open: int) -> None:
-        """Store a new batch, and tell its runner; ConcurrencyLimited if the account has too many that run."""
+    async def add(self, batch: Batch, *, most_open: int, repeat: Repeat = NO_REPEAT) -> str:
+        """Store a new batch, and tell its runner; its id, or that of the batch which the same request made before.
+
+        ConcurrencyLimited if the account has too many that run.
+        """
         name, opened, at = slot(batch.account), _open(batch.place), time.time_ns() // 1_000_000
         await self._links.link(PLACES).call_repeatable("SADD", PLACES, batch.place)
         await self._links.link(opened).call_repeatable("ZADD", opened, batch.created_at, _entry(batch))
         await self.of_all.add(batch.id, batch.account, at)
-        args = (batch.id, _encode(batch), at, most_open, MOST_KEPT)
-        code, *old = await self._links.link(name).eval(_ADD, [name], args, repeatable=True)
+        args = (batch.id, _encode(batch), at, most_open, MOST_KEPT, repeat.name, repeat.digest)
+        code, *ids = await self._links.link(name).eval(_ADD, [name], args, repeatable=True)
         if code == ADDED:
-            await self.of_all.remove(old)
-            return
+            await self.of_all.remove(ids)
+            return batch.id
         await self._links.link(opened).call_repeatable("ZREM", opened, _entry(batch))
         await self.of_all.remove([batch.id])
+        if code == REPEATED:
+            return str(ids[0].decode())
+        if code == OTHER:
+            raise refuse_other()
         if code == MANY:
             raise ConcurrencyLimited(f"The account has {most_open} batches that have not ended", retry_after=60.0)
         raise NotFound("There is no such account")
