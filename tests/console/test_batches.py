@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from msgspec import structs
@@ -10,8 +11,10 @@ from msgspec import structs
 from gateway.admin.audit_trail import AuditFilter, newest_events
 from gateway.batches.batch import BatchError
 from gateway.batches.records import BatchRecords
+from gateway.billing.usage import Usage
 from tests.batches.made import made_batch, made_file
 from tests.console.client import ROOT, Console
+from tests.console.history import ago, calls
 
 IDS = re.compile(r'<a id="(batch_[0-9a-f]{32})"')
 OWN = "/accounts/acme/batches"
@@ -110,6 +113,18 @@ async def test_files_are_for_owners_and_the_maker_and_are_sent_whole(console) ->
             assert (await browser.ask("GET", f"{path}/files/output")).status == 403
         other = await c.as_("carl", acme="member")
         assert (await other.ask("GET", f"{path}/files/output")).status == 404
+
+
+@pytest.mark.holds("operations/batches.md#batches-3")
+async def test_page_leads_to_the_calls_of_the_batch(console) -> None:
+    async with console() as c:
+        owner = await c.as_("bob", acme="owner")
+        batch = await made_batch(c.services.store.store, "acme", created_at=int(time.time()) - 3600)
+        [own] = await calls(c, ago(), cost=7, usage=Usage(in_text=1), session=batch.id)
+        [other] = await calls(c, ago(), cost=7, usage=Usage(in_text=1))
+        link = (await owner.get(f"{OWN}/{batch.id}")).found(r'href="([^"]+)">Calls of the batch')
+        shown = (await owner.get(link.removeprefix("/gw"))).html
+        assert own in shown and other not in shown
 
 
 @pytest.mark.parametrize("path", [OWN, "/site/batches"])
