@@ -29,6 +29,7 @@ from gateway.batches.all_batches import AllBatches, Position, members_with_score
 from gateway.batches.batch import ENDED, WINDOW, Batch
 from gateway.errors import ConcurrencyLimited, InvalidValue, NotFound
 from gateway.files.repeats import LUA, NO_REPEAT, Repeat, refuse_other
+from gateway.ledger.gather_all import gather_bounded
 from gateway.store.command import Script
 from gateway.store.links import Links, slot
 from gateway.store.positions import page_of_members, position_behind
@@ -190,8 +191,8 @@ class BatchRecords:
             by_account: dict[str, list[Position]] = {}
             for place, account in places:
                 by_account.setdefault(account, []).append(place)
-            read = await asyncio.gather(
-                *(self._read(account, [id_ for _, id_ in some]) for account, some in by_account.items())
+            read = await gather_bounded(
+                self._read(account, [id_ for _, id_ in some]) for account, some in by_account.items()
             )
             some_found = [
                 (place, batch, mark)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,14 @@ WRONG: tuple[dict[str, Any], ...] = (
     {"model": "../m1", "messages": [{"role": "user", "content": "Hi"}]},
     {"model": "m1\u0000", "messages": [{"role": "user", "content": "\u0000"}]},
 )
+
+
+def changed(**changes: Iterable[Any]) -> list[bytes]:
+    """A line with one field, for each of its values."""
+    [(name, values)] = changes.items()
+    return [json.dumps({**line(90), name: value}).encode() for value in values]
+
+
 #: Lines with which an input is not run at all, by the code of the reason.
 REFUSED: dict[str, list[bytes]] = {
     "invalid_json_line": [
@@ -55,18 +64,13 @@ REFUSED: dict[str, list[bytes]] = {
         b"{'custom_id': 'a'}", b'{"custom_id":"\\ud800"}', b"a\rb", b"\x1b[2J", b"{\0}",
     ],
     "invalid_custom_id": [b"{}", b'{"custom_id":""}', b'{"custom_id":1}', b'{"custom_id":"' + b"x" * 513 + b'"}'],
-    "invalid_method": [json.dumps(line(90, method=method)).encode() for method in ("GET", "post", None, 5)],
-    "mismatched_endpoint": [
-        json.dumps(line(91, url=url)).encode()
-        for url in ("/v1/embeddings", "/v1/chat/completions/", "/v1/../v1/chat/completions", "http://x/", "/admin", 7)
-    ],
-    "invalid_body": [json.dumps(line(92, body=body)).encode() for body in ([], "text", 5, None)],
-    "missing_required_parameter": [
-        json.dumps(line(93, body=body)).encode() for body in ({}, {"model": 5}, {"model": ""})
-    ],
-    "unsupported_value": [
-        json.dumps(line(94, body={"model": "m1", "stream": one})).encode() for one in (True, 1, "no")
-    ],
+    "invalid_method": changed(method=("GET", "post", None, 5)),
+    "mismatched_endpoint": changed(
+        url=("/v1/embeddings", "/v1/chat/completions/", "/v1/../v1/chat/completions", "http://x/", "/admin", 7)
+    ),
+    "invalid_body": changed(body=([], "text", 5, None)),
+    "missing_required_parameter": changed(body=({}, {"model": 5}, {"model": ""})),
+    "unsupported_value": changed(body=[{"model": "m1", "stream": one} for one in (True, 1, "no")]),
     "duplicate_custom_id": [json.dumps(line(0)).encode()],
     "line_too_long": [b'{"custom_id":"' + b"x" * 150_000 + b'"}'],
 }  # fmt: skip
