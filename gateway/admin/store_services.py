@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gateway.accounts.keys import Keys
     from gateway.admin.account_prices import AccountPrices
     from gateway.admin.accounts import AccountAdmin
+    from gateway.admin.batches import BatchAdmin
     from gateway.admin.keys import KeyService
     from gateway.admin.money import MoneyAdmin
     from gateway.admin.notifications import NotificationQueue
@@ -133,6 +134,13 @@ class StoreServices:
         from gateway.admin.notifications import NotificationQueue
 
         return NotificationQueue(self.store, self.accounts, self.outbox)
+
+    @cached_property
+    def batches(self) -> BatchAdmin:
+        """Batches of all accounts."""
+        from gateway.admin.batches import BatchAdmin
+
+        return BatchAdmin(self.store, self.outbox)
 
     async def unconfirmed(self) -> list[str]:
         """Wait until what was written is on the store's disk; a text for each thing that could not be confirmed."""

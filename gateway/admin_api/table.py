@@ -5,6 +5,7 @@ from __future__ import annotations
 from gateway.admin_api.resources import (
     accounts,
     audits,
+    batches,
     calls,
     catalog,
     configuration,
@@ -35,6 +36,7 @@ ROUTES: tuple[AdminRoute, ...] = (
     *audits.ROUTES,
     *catalog.ROUTES,
     *calls.ROUTES,
+    *batches.ROUTES,
     *member_keys.ROUTES,
     *reports.ROUTES,
     *statements.ROUTES,

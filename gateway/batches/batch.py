@@ -49,6 +49,7 @@ class Batch(Struct, kw_only=True):
     completed: int = 0
     failed: int = 0
     cost: int = 0
+    held: int = 0  # of the lines that run, a second ago
     settled: int = 0  # bytes of the log whose settlements are in the journal or in the store
     output_file_id: str | None = None
     error_file_id: str | None = None

@@ -32,6 +32,7 @@ COMMANDS = {
     "audit": "Compare the ledger with the balances.",
     "audit-trail": "Who changed what, before and after.",
     "calls": "The calls that run now: list and cancel.",
+    "batches": "Batches of all accounts: list, show and cancel.",
     "usage": "An account's ledger lines with tokens and cost, and one call.",
     "report": "Calls, tokens, money and times in any range, in groups.",
     "refused": "List and book settlements that the store refused.",

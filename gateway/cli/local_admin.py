@@ -43,6 +43,7 @@ MODULES: Mapping[tuple[str, ...], str] = {
     ("users", "keys"): "member_keys",
     ("invitations",): "members",
     ("tokens",): "tokens",
+    ("batches",): "batches",
     ("audit-trail",): "audits",
 }
 

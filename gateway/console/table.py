@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.console.pages import (
     account,
+    batches,
     connect,
     import_links,
     invitation,
@@ -44,6 +45,7 @@ ROUTES: tuple[PageRoute, ...] = (
     *keys.ROUTES,
     *usage.ROUTES,
     *sessions.ROUTES,
+    *batches.ROUTES,
     *reports.ROUTES,
     *prices.ROUTES,
     *playground.ROUTES,
@@ -60,6 +62,7 @@ ROUTES: tuple[PageRoute, ...] = (
     *site_models.ROUTES,
     *prices.OF_SITE,
     *site_calls.ROUTES,
+    *batches.FOR_SITE,
     *site_superseded.ROUTES,
     *site_reports.ROUTES,
     *manual.ROUTES,

@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.errors import InvalidValue, NotFound
+from gateway.files.repeats import LUA, NO_REPEAT, Repeat, refuse_other
 from gateway.store.command import Script
 from gateway.store.links import Links, slot
 from gateway.store.positions import page_of_members, position_behind
@@ -32,20 +33,26 @@ PLACES = "files:places"
 PAGE = 100  # records read at once
 FOREIGN = 86_400  # seconds after its end for which the machine of a file may still delete it itself
 
-_ADD = Script("""
+_ADD = Script(
+    LUA
+    + """
 local A, id, record, bytes, order = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
-local most_files, most_bytes = tonumber(ARGV[5]), tonumber(ARGV[6])
-if redis.call('EXISTS', A) == 0 then return 3 end
+local most_files, most_bytes, name, digest = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
+if redis.call('EXISTS', A) == 0 then return {3} end
+local made, is_same = made_before(A, name, digest, ':fl')
+if made and made ~= id then return {is_same and 4 or 5, made} end
 local before = tonumber(redis.call('HGET', A .. ':fb', id) or '0')
 local total = tonumber(redis.call('HGET', A .. ':fb', 'total') or '0')
-if not redis.call('HGET', A .. ':fl', id) and redis.call('HLEN', A .. ':fl') >= most_files then return 1 end
-if total + bytes - before > most_bytes then return 2 end
+if not redis.call('HGET', A .. ':fl', id) and redis.call('HLEN', A .. ':fl') >= most_files then return {1} end
+if total + bytes - before > most_bytes then return {2} end
 redis.call('HSET', A .. ':fl', id, record)
 redis.call('HSET', A .. ':fb', id, bytes)
 redis.call('HINCRBY', A .. ':fb', 'total', bytes - before)
 redis.call('ZADD', A .. ':fz', order, id)
-return 0
-""")
+note_made(A, name, digest, id)
+return {0}
+"""
+)
 _REMOVE = Script("""
 local A, id = KEYS[1], ARGV[1]
 local bytes = redis.call('HGET', A .. ':fb', id)
@@ -56,7 +63,8 @@ end
 redis.call('ZREM', A .. ':fz', id)
 return redis.call('HDEL', A .. ':fl', id)
 """)
-ADDED, MANY, LARGE = 0, 1, 2  # codes of _ADD; any other: there is no such account
+#: Codes of _ADD; any other: there is no such account.
+ADDED, MANY, LARGE, REPEATED, OTHER = 0, 1, 2, 4, 5
 UNLIMITED = 2**53
 
 
@@ -112,14 +120,27 @@ class FileRecords:
         await self._links.link(due).call_repeatable("ZADD", due, expires_at, f"{account} {file_id}")
 
     async def add(
-        self, account: str, file: StoredFile, *, most_files: int = UNLIMITED, most_bytes: int = UNLIMITED
-    ) -> None:
-        """Store the record of an announced file; InvalidValue if the account has too many files, or bytes in them."""
-        name = slot(account)
-        args = (file.id, _encode(file), file.bytes, time.time_ns() // 1_000_000, most_files, most_bytes)
-        code = await self._links.link(name).eval(_ADD, [name], args, repeatable=True)
+        self,
+        account: str,
+        file: StoredFile,
+        *,
+        most_files: int = UNLIMITED,
+        most_bytes: int = UNLIMITED,
+        repeat: Repeat = NO_REPEAT,
+    ) -> str:
+        """Store the record of an announced file; its id, or that of the file which the same request made before.
+
+        InvalidValue if the account has too many files, or bytes in them.
+        """
+        name, at = slot(account), time.time_ns() // 1_000_000
+        args = (file.id, _encode(file), file.bytes, at, most_files, most_bytes, repeat.name, repeat.digest)
+        code, *made = await self._links.link(name).eval(_ADD, [name], args, repeatable=True)
         if code == ADDED:
-            return
+            return file.id
+        if code == REPEATED:
+            return str(made[0].decode())
+        if code == OTHER:
+            raise refuse_other()
         if code not in (MANY, LARGE):
             raise NotFound("There is no such account")
         what = f"{most_files} files" if code == MANY else f"{most_bytes} bytes in files"

@@ -71,8 +71,9 @@ def quote_at(
     quote = endpoint.quote(asked.content, model, asked.body_size, adapted)
     if terms is not LIST_PRICES:
         quote = structs.replace(quote, terms=terms)
-    if asked.session:
-        quote = structs.replace(quote, session=asked.session)
+    session = asked.session if asked.batch is None else asked.batch.id
+    if session:
+        quote = structs.replace(quote, session=session)
     return with_quote(model, quote, adapted, endpoint)
 
 

@@ -39,6 +39,10 @@ class NamedEndpoint(Protocol):
 class BatchTerms(Protocol):
     """The batch that a call is a line of: the call has the price of batches, and its hold is part of their budget."""
 
+    @property
+    def id(self) -> str:
+        """The id of the batch, which is the session on the ledger lines of its calls."""
+
     def reserve(self, amount: int) -> None:
         """Make room for a hold of `amount` nano-units, in place of an earlier one; raises the error of a refusal."""
 

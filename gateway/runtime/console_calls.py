@@ -2,7 +2,7 @@
 
 ::
 
-    console (ConsoleCalls) ──ask──► supervisor (ConsoleRelay) ──ask──► every worker (call_questions)
+    console (ConsoleCalls) ──ask──► supervisor (ConsoleRelay) ──ask──► every worker, and the runner of batches
                                               └──► the supervisors of the other machines (other_machines)
 
 A worker that does not answer within `ANSWER_WITHIN` seconds is left out and counted, and so is a machine.
@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from gateway.admin.running_calls import FoundCalls
 from gateway.inference.running_calls import CallQuery, RunningCall
 from gateway.runtime.call_questions import Cancellation
+from gateway.runtime.helper_process import HelperProcess
 from gateway.runtime.local_socket import CANCEL, LIST
 from gateway.runtime.other_machines import LOOK_EVERY, MachineAnswer, OtherMachines
 from gateway.runtime.questions import Question, Questions, read_dropped, read_question, write_reply
@@ -43,10 +44,17 @@ _decoder = msgspec.msgpack.Decoder(Answers)
 class ConsoleRelay:
     """The supervisor's part: asks all processes that serve calls, also those that drain, and the other machines."""
 
-    def __init__(self, machine: str, name: Callable[[], str], workers: Callable[[], Sequence[WorkerProcess]]) -> None:
+    def __init__(
+        self,
+        machine: str,
+        name: Callable[[], str],
+        workers: Callable[[], Sequence[WorkerProcess]],
+        batches: Callable[[], HelperProcess | None] = lambda: None,
+    ) -> None:
         self.others = OtherMachines(machine, self._ask_workers)
         self._name = name
         self._workers = workers
+        self._batches = batches
         self._open: dict[int, asyncio.Task[None] | None] = {}  # by ticket; None for a question that has not begun
 
     def answer(self, payload: bytes, send: Callable[[str, bytes], None]) -> Coroutine[None, None, None]:
@@ -88,8 +96,10 @@ class ConsoleRelay:
         return Answers([own, *others], silent)
 
     async def _ask_workers(self, name: str, payload: bytes) -> MachineAnswer:
-        lives = [life for worker in self._workers() for life in worker.lives if life.ready]
-        answers = await asyncio.gather(*(life.questions.ask(name, payload, within=ANSWER_WITHIN) for life in lives))
+        asked = [life.questions for worker in self._workers() for life in worker.lives if life.ready]
+        if (batches := self._batches()) is not None and batches.is_ready:
+            asked.append(batches.questions)
+        answers = await asyncio.gather(*(one.ask(name, payload, within=ANSWER_WITHIN) for one in asked))
         given = [answer for answer in answers if answer is not None]
         return MachineAnswer(self._name(), given, len(answers) - len(given))
 

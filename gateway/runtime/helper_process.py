@@ -21,6 +21,7 @@ from gateway.http_server.tls_pair import TlsPair
 from gateway.log import gateway_log
 from gateway.runtime.ipc import Channel, Message
 from gateway.runtime.priority import NICENESS, lower_priority
+from gateway.runtime.questions import Questions
 
 MIN_PAUSE, MAX_PAUSE = 0.1, 30.0  # seconds before it is started again
 STAYED_UP = 60.0  # seconds after which it counts as stable
@@ -60,12 +61,19 @@ class HelperProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._channel: Channel | None = None
         self._reported = asyncio.Event()
+        self._has_reported = False  # of the running process
         self._stopping = False
+        self.questions = Questions(self.send)
 
     @property
     def pid(self) -> int:
         """The running process; 0 for none."""
         return self._process.pid if self._process is not None and self._process.returncode is None else 0
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its process runs and has reported, so it answers questions."""
+        return bool(self.pid) and self._has_reported
 
     def stopping(self) -> bool:
         """Whether it is to stop."""
@@ -132,6 +140,7 @@ class HelperProcess:
         if self.stopping():  # a stop during the start of the process
             _signal(process, signal.SIGTERM)
         self._reported.clear()
+        self._has_reported = False
         watching = asyncio.create_task(self._kill_if_silent(process))
         try:
             code = await process.wait()
@@ -140,6 +149,7 @@ class HelperProcess:
             watching.cancel()
             self._channel = None
             channel.close()
+            self.questions.close()
         self._on_end(name)
         return f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
@@ -154,8 +164,11 @@ class HelperProcess:
 
     def _receive(self, name: str, message: Message) -> None:
         self._reported.set()
+        self._has_reported = True
         if message.name == "counts":
             self._on_counts(name, message.payload)
+        elif message.name == "answer":
+            self.questions.receive(message.payload)
         else:
             self._on_message(message)
 

@@ -92,7 +92,7 @@ class Supervisor:
         self.report = MachineReport(
             self._machine, self.settings, lambda: self.metrics.state(self.workers, self.watch, self.reloads)
         )
-        self.relay = ConsoleRelay(self._machine, lambda: self.report.name, lambda: self.workers)
+        self.relay = ConsoleRelay(self._machine, lambda: self.report.name, lambda: self.workers, lambda: self.batches)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property

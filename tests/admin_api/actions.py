@@ -113,6 +113,7 @@ ACTIONS: dict[str, Make] = {
     "Refund a call": of("accounts_refund"),
     "Set the threshold of an account": of("notifications_set_threshold"),
     "End a running call": of("calls_cancel"),
+    "Cancel a batch": of("batches_cancel"),
     "Create a key": of("keys_create"),
     "Change a key": of("keys_edit"),
     "Rotate a key": of("keys_rotate"),

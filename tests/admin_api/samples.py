@@ -17,6 +17,7 @@ from gateway.database.tables import statements
 from gateway.ledger.api_key import ApiKey
 from gateway.reports.statement import ChargedKey, Movement, Statement
 from tests.admin_api.client import ROOT, Api
+from tests.batches.made import made_batch
 from tests.ledger.records import quote_of, settle
 
 UNIT = 1_000_000_000
@@ -104,6 +105,8 @@ class Samples:
             return account
         if name == "key":
             return (await services.store.keys.create(account)).id
+        if name == "batch":
+            return (await made_batch(services.store.store, account)).id
         if name == "request_id":
             return self._api.workers.start(f"req_{n:032x}", account)
         people = await services.people()

@@ -61,6 +61,7 @@ async def opened_console(
         "store": {"data_dir": str(folder / "var"), "url": f"unix://{valkey}"},
         "database": {"url": database_url},
         "console": settings,
+        "batches": {"enabled": True},
         "server": {"trusted_proxies": ["127.0.0.1"]},
         "providers": {"fake": {"plugin": "fake"}},
         **tomllib.loads(models, parse_float=Decimal),

@@ -13,6 +13,7 @@ from gateway.people.invitations import PATH as INVITATION
 from gateway.people.sign_in_links import PATH as LINK
 from gateway.people.sign_ups import PATH as CONFIRM
 from gateway.people.sign_ups import insert_sign_up
+from tests.batches.made import made_batch, made_file
 from tests.console.client import ROOT, Browser, Console
 from tests.console.history import ago, calls
 from tests.console.sights import PRICE
@@ -97,6 +98,16 @@ class Samples:
     async def _running(self, user: User | None) -> str:
         self._made += 1
         return self._console.workers.start(f"req_running{self._made}", "acme")
+
+    async def _batch(self, user: User | None) -> str:
+        """A batch of the user if they are a member, else of the account."""
+        user_id = user.id if user is not None and "acme" in user.accounts else ""
+        services = self._console.services
+        file_id = await made_file(services.store.store, services.settings.files_dir, "acme", b"{}\n", user=user_id)
+        return (await made_batch(services.store.store, "acme", user=user_id, input_file_id=file_id)).id
+
+    async def _part(self, user: User | None) -> str:
+        return "input"
 
     async def _month(self, user: User | None) -> str:
         return ago()[:7]

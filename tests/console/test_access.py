@@ -59,6 +59,10 @@ AUDIENCES: dict[str, Audience] = {
     "GET /accounts/{account}/usage.csv": "member",
     "GET /accounts/{account}/usage/{request_id}": "member",
     "GET /accounts/{account}/sessions": "member",
+    "GET /accounts/{account}/batches": "member",
+    "GET /accounts/{account}/batches/{batch}": "member",
+    "POST /accounts/{account}/batches/{batch}/cancel": "member",
+    "GET /accounts/{account}/batches/{batch}/files/{part}": "member",
     "GET /accounts/{account}/reports": "member",
     "GET /accounts/{account}/reports.csv": "member",
     "GET /accounts/{account}/reports.json": "member",
@@ -91,6 +95,7 @@ AUDIENCES: dict[str, Audience] = {
     "GET /site/calls": "viewer",
     "GET /site/running": "viewer",
     "POST /site/running/{running}/cancel": "operator",
+    "GET /site/batches": "viewer",
     "GET /site/ledger/{account}": "viewer",
     "GET /site/audit": "viewer",
     "POST /site/audit": "operator",
@@ -157,6 +162,8 @@ RIGHTS: dict[str, dict[str, str]] = {
     "viewer": {"viewer": "r", "operator": "rw"},
     "operator": {"operator": "rw"},
 }
+#: What callers sent is not for those who run the site.
+OF_CALLERS = "/accounts/{account}/batches/{batch}/files/{part}"
 SEES_ACCOUNT = {"member", "owner", "viewer", "operator"}
 READERS = {
     "person": {},
@@ -170,6 +177,8 @@ READERS = {
 
 def verdict(route: PageRoute, reader: str) -> str:
     """`in`, or why not: sign_in, 403, 404."""
+    if route.path == OF_CALLERS and reader in ("viewer", "operator"):
+        return "403"
     if ("w" if route.writes else "r") in RIGHTS[route.audience].get(reader, ""):
         return "in"
     if reader == "stranger":

@@ -28,6 +28,7 @@ from gateway.database.people_tables import audit_events, users
 from gateway.database.tables import ledger_lines
 from gateway.web.recent_answers import RecentAnswers
 from tests.admin_api.both_databases import database_address, database_url
+from tests.batches.made import made_batch
 from tests.console.client import ROOT, Browser, Console
 from tests.console.samples import Samples
 
@@ -60,6 +61,7 @@ NO_PAGES = {
     "/site/reports.csv",
     "/site/reports.json",
     "/accounts/{account}/statements/{month}/lines.csv",
+    "/accounts/{account}/batches/{batch}/files/{part}",
     "/accounts/{account}/playground/calls/{request_id}",
 }
 #: The requests for each page. A page that is not here is an error.
@@ -93,6 +95,8 @@ PAGES: dict[str, list[str]] = {
     ],
     "/accounts/{account}/usage/{request_id}": [f"{OWN}/usage/{{call}}"],
     "/accounts/{account}/sessions": [f"{OWN}/sessions"],
+    "/accounts/{account}/batches": [f"{OWN}/batches"],
+    "/accounts/{account}/batches/{batch}": [f"{OWN}/batches/{{batch}}"],
     "/accounts/{account}/reports": [
         f"{OWN}/reports",
         f"{OWN}/reports?range=90d&group_by=key&group_by=model&group_by=day",
@@ -141,6 +145,7 @@ PAGES: dict[str, list[str]] = {
         f"/site/calls?range=90d&account={ACCOUNT}&outcome=ok",
         f"/site/calls?range=90d&before={{middle}}.5.{ACCOUNT}",
     ],
+    "/site/batches": ["/site/batches"],
     "/site/reports": [
         "/site/reports",
         "/site/reports?range=90d&group_by=account&group_by=key&group_by=model",
@@ -270,6 +275,8 @@ async def test_every_page_is_small_beside_many_calls(long_history: dict[str, str
             for route in ROUTES:
                 if route.method != "GET" or route.path in NO_PAGES or not of_reader(role, route):
                     continue
+                if "batch" in route.parameters:
+                    key["batch"] = (await made_batch(c.services.store.store, ACCOUNT, user=user.id)).id
                 paths = PAGES[route.path] or [(await samples.of(route, None)).path]
                 for path in paths:
                     status = NOT_SHOWN.get(route.path, 200)

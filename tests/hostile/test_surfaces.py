@@ -40,6 +40,7 @@ DIALECTS = (
     "/v1/completions", "/v1/responses", "/v1/responses/input_tokens", "/v1/messages", "/v1/messages/count_tokens",
     "/v1beta/models/m1:generateContent", "/v1beta/models/m1:streamGenerateContent?alt=sse",
     "/v1beta/models/m1:countTokens", "/v1beta/models/m1:embedContent", "/openai/deployments/m1/chat/completions",
+    "/v1/batches",
 )  # fmt: skip
 IDLE = 1_500
 CROWD = ("127.0.0.2", "127.0.0.3", "127.0.0.4")
@@ -54,9 +55,10 @@ in_every_dialect = pytest.mark.parametrize("surface", SURFACES + DIALECTS, indir
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Bodies of `/v1` are small."""
+    """Bodies of `/v1` are small, and batches are served."""
     limits = structs.replace(settings.server.limits, max_json_body=2**21)
-    return structs.replace(settings, server=structs.replace(settings.server, limits=limits))
+    batches = structs.replace(settings.batches, enabled=True)
+    return structs.replace(settings, server=structs.replace(settings.server, limits=limits), batches=batches)
 
 
 @pytest.fixture(params=SURFACES)

@@ -59,6 +59,20 @@ async def test_parallel_calls_of_a_session_are_admitted_up_to_its_budget_and_oth
         await assert_session(w, spent=2000, held=0)
 
 
+@pytest.mark.holds("prices.md#budgets-of-sessions-3")
+async def test_lines_of_a_batch_have_no_budget_of_a_session(world: Any) -> None:
+    batch, beside = f"batch_{32 * 'a'}", f"batch_{31 * 'a'}"
+    async with world() as w:
+        key = await w.caller(max_session_cost=1000)
+        for _ in range(3):
+            await settle(w, await ask(w, key, 600, batch), 600, batch)
+        assert await sums(w, f"{{a:acme}}:ss:{batch}") == {"spent": 0, "held": 0}
+        await ask(w, key, 600, beside)
+        with pytest.raises(errors.SessionBudgetExceeded):
+            await ask(w, key, 600, beside)
+        await w.proved()
+
+
 @pytest.mark.holds("prices.md#budgets-of-sessions-2")
 async def test_refusal_says_what_is_left_and_that_it_is_of_the_session(world: Any) -> None:
     async with world() as w:

@@ -55,6 +55,7 @@ SESSION_BUDGETS = (None, None, NANO, NANO // 20, NANO // 200)  # of each session
 BUDGET = {"none": None, "ample": 100 * NANO, "tight": NANO // 40, "small": NANO // 400}
 #: What the account pays: the list price, that of its group, or prices of its own for every model.
 PRICINGS = ("list", "list", "list", "group 0.5", "group 1.37", "factor 0.83", "amounts")
+BATCH_FACTOR = Fraction(1, 2)  # of every model
 LIMITS = (None, None, 8, 30, 64, 300, 1500)
 
 
@@ -121,6 +122,7 @@ class Round(Struct, frozen=True):
     cases: list[Case]
     pricing: str = "list"
     session_budget: int | None = None
+    in_batch: bool = False  # the calls are lines of batches
 
     @classmethod
     def of(cls, seed: int, number: int, cells: list[Cell]) -> Round:
@@ -141,7 +143,12 @@ class Round(Struct, frozen=True):
 
     @property
     def factor(self) -> Fraction:
-        """The factor of the account's prices."""
+        """The factor of the account's prices, and that of batches."""
+        return Fraction(self.pricing.partition(" ")[2] or "1") * (BATCH_FACTOR if self.in_batch else 1)
+
+    @property
+    def own_factor(self) -> Fraction:
+        """The factor that the account itself has."""
         return Fraction(self.pricing.partition(" ")[2] or "1")
 
 

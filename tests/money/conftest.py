@@ -17,6 +17,7 @@ from gateway.runtime.gateway import Gateway
 from gateway.store import Store
 from gateway.testing import FakeUpstream
 from tests.conftest import PEPPER
+from tests.money.in_batches import InBatches, in_batches
 from tests.money.in_process import InProcess
 from tests.money.memory_upstream import MemoryUpstream
 from tests.money.over_sockets import OverSockets
@@ -46,6 +47,15 @@ def runner(gateway: Gateway) -> Runner:
     MemoryUpstream.upstreams = upstreams
     MemoryUpstream.leave = driver.leave
     return Runner(gateway, upstreams, driver)
+
+
+@pytest.fixture
+def batch_runner(gateway: Gateway) -> Runner:
+    """Runs rounds as lines of batches in this process."""
+    upstreams, driver = Upstreams(), InBatches(gateway)
+    MemoryUpstream.upstreams = upstreams
+    MemoryUpstream.leave = driver.leave
+    return Runner(gateway, upstreams, driver, in_batches)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -92,7 +92,14 @@ class Report(Struct):
 class Runner:
     """Runs rounds on one gateway."""
 
-    def __init__(self, gateway: Gateway, upstreams: Upstreams, driver: Driver) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        upstreams: Upstreams,
+        driver: Driver,
+        change: Callable[[Round], Round] = lambda one: one,
+    ) -> None:
+        self._change = change  # what the driver can do of a round
         self._gateway, self._upstreams, self._driver = gateway, upstreams, driver
         self._keys = Keys(gateway.store, PEPPER)
         self._holds: dict[str, tuple[Hold, int]] = {}
@@ -112,7 +119,7 @@ class Runner:
     async def run(self, cases: int, *, seed: int = SEED) -> Report:
         """Run so many cases; stops at the first round that breaks a promise."""
         report = Report()
-        rounds = (one for one in plan(cases, seed) if not ONLY or one.number == int(ONLY))
+        rounds = (self._change(one) for one in plan(cases, seed) if not ONLY or one.number == int(ONLY))
         await asyncio.gather(*(self._work(rounds, report) for _ in range(AT_ONCE)))
         return report
 
@@ -217,7 +224,7 @@ def _own_price(one: Round) -> OwnPrice | None:
     """The account's own price of every model, if it has one."""
     if one.pricing == "amounts":
         return OwnPrice(amounts=tuple(sorted((name, amount * NANO) for name, amount in OWN.items())))
-    return OwnPrice(int(one.factor * NANO)) if one.pricing.startswith("factor") else None
+    return OwnPrice(int(one.own_factor * NANO)) if one.pricing.startswith("factor") else None
 
 
 def _add(report: Report, outcome: Outcome) -> None:

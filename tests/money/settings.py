@@ -50,6 +50,7 @@ def _model(dialect: str, variant: str) -> dict[str, Any]:
         "strategy": "in_order",
         "price": PRICE,
         "groups": ["default", "times-0.5", "times-1.37"],
+        "batch_factor": Decimal("0.5"),
         "max_output_tokens": MAX_OUTPUT,
         "default_reserve_output": 64,
         "retries": 1 if variant == TWO else 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,8 +11,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.testing.ports import free_ports
 from tests.polling import until
-from tests.processes.conftest import Serve
+from tests.processes.conftest import Serve, Yard
 from tests.processes.served import MODELS, Served, is_alive
 
 ON = "\n[batches]\nenabled = true\naccount_concurrency = 3\n"
@@ -82,6 +84,46 @@ async def test_batch_goes_on_after_its_process_and_the_gateway_were_killed(serve
         return sum(line.amount < 0 for line in await gateway.charges()) == LINES
 
     await until(charged)
+    await gateway.proved()
+
+
+async def test_running_line_of_a_batch_is_listed_and_cancelled_as_a_call(yard: Yard) -> None:
+    [port] = free_ports(1)
+    gateway = yard.make(MODELS + ON, console_port=port)
+    await gateway.started()
+    gateway.create_key()
+    batch = await create(gateway, "slow")
+
+    async def cancelled() -> Any:
+        """A running call that was cancelled; None while the console starts, or if the call has just ended."""
+        listed = await asyncio.to_thread(gateway.run, "calls", "list", "--json")
+        calls = json.loads(listed.stdout) if listed.returncode == 0 else []
+        for call in (call for call in calls if call["session"] == batch):
+            done = await asyncio.to_thread(gateway.run, "calls", "cancel", call["request_id"])
+            if done.returncode == 0:
+                return call
+        return None
+
+    call = await until(cancelled)
+    assert (call["endpoint"], call["model"]) == ("chat", "slow")
+
+    async def failed() -> bool:
+        _, found = await ask(gateway, "GET", f"/batches/{batch}")
+        return bool(found["request_counts"]["failed"] == 1)
+
+    await until(failed)
+    await gateway.command("batches", "cancel", batch)
+
+    async def ended() -> Any:
+        _, found = await ask(gateway, "GET", f"/batches/{batch}")
+        return found if found["status"] == "cancelled" else None
+
+    found = await until(ended)
+    _, content = await ask(gateway, "GET", f"/files/{found['error_file_id']}/content")
+    codes = [
+        json.loads(one)["response"]["body"]["error"]["code"] for one in content.splitlines() if b"status_code" in one
+    ]
+    assert codes == ["request_cancelled"]
     await gateway.proved()
 
 

@@ -92,6 +92,7 @@ VALUES: Mapping[str, tuple[str, ...]] = {
     "invitation": ("{invitation}",),
     "token": ("{token}",),
     "request_id": ("{call}",),
+    "batch": ("{batch}",),
     "model": ("fake-chat",),
     "month": ("2026-01",),
 }
@@ -147,6 +148,7 @@ PAGE_VALUES: Mapping[str, tuple[str, ...]] = {
     "invitation_id": ("{invitation}",),
     "own_invitation": ("{invitation}",),
     "running": ("{call}",),
+    "part": ("input",),
     "request_id": ("{charge}",),
     "session": ("ses_none",),
     "provider": ("corp",),

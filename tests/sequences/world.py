@@ -22,6 +22,7 @@ from gateway.database.people_tables import (
     users,
 )
 from tests.admin_api.samples import Samples
+from tests.batches.made import made_batch
 from tests.console.client import ROOT, Browser, Console
 from tests.sequences.facts import EVERYTHING, SITE, Attacker, Facts, Held
 
@@ -92,6 +93,7 @@ class World:
         self.ids["invitation"] = invited.invitation.id
         self.ids["token"] = (await people.tokens.create(ROOT, "secret-token", ["read"])).record.id
         self.ids["charge"] = await Samples(c).charge("acme")  # type: ignore[arg-type]  # it has services and workers
+        self.ids["batch"] = (await made_batch(c.services.store.store, "acme")).id
         self.ids["call"] = c.workers.start("req_running", "acme")
 
     async def token(self, *scopes: str, account: str = "") -> tuple[Attacker, str]:

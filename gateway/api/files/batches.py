@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from gateway.amounts import parse_amount
-from gateway.api.files.files import BATCH, LEAST_LIFE, FileHandler, admitted
+from gateway.api.files.files import BATCH, LEAST_LIFE, REPLAYED, FileHandler, admitted, idempotency_key
 from gateway.api.files.queries import MOST, list_document, read_query
 from gateway.api.json_body import JsonBody
 from gateway.batches.batch import WINDOW, Batch, new_batch_id
@@ -17,6 +17,7 @@ from gateway.batches.records import BatchRecords
 from gateway.batches.work import work_place
 from gateway.config.values import duration
 from gateway.errors import InvalidValue, UnknownURL
+from gateway.files.repeats import NO_REPEAT, Repeat
 from gateway.http_server.exchange import Exchange
 from gateway.inference.services import Services
 from gateway.schemas.validation import BodyDecoder
@@ -85,6 +86,8 @@ class BatchesHandler(FileHandler):
         if pending is not None:
             await pending
         asked, fields = _body.decode(body.take())
+        name = idempotency_key(self)
+        repeat = Repeat.of(name, key.user, body.digest(self.path)) if name is not None else NO_REPEAT
         file = await self.records.find(key.account, asked.input_file_id, user=key.user)
         if file.purpose != BATCH:
             raise InvalidValue("Invalid 'input_file_id': the file is no input of batches.", param="input_file_id")
@@ -107,8 +110,12 @@ class BatchesHandler(FileHandler):
             max_cost=_max_cost(fields.get("max_cost")),
             output_expires_after=None if expiry is None else min(expiry.seconds, _longest(settings.files.keep)),
         )
-        await self.batches.add(batch, most_open=settings.batches.max_open)
-        self.send_json(batch.document(None))
+        made = await self.batches.add(batch, most_open=settings.batches.max_open, repeat=repeat)
+        mark = None
+        if made != batch.id:
+            self.reply.headers[REPLAYED] = "true"
+            batch, mark = await self.batches.find(key.account, made, user=key.user)
+        self.send_json(batch.document(mark))
 
     def log_access(self) -> None:
         super().log_access()

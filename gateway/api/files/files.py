@@ -19,8 +19,10 @@ from gateway.config.settings import FileSettings
 from gateway.config.values import duration
 from gateway.errors import GatewayError, InvalidValue, MissingParameter, NotFound, RequestTooLarge, UnknownURL
 from gateway.files.records import FileRecords, StoredFile, new_file_id
+from gateway.files.repeats import NO_REPEAT, Repeat
 from gateway.files.storage import FileContent, LocalFiles
 from gateway.http_server.exchange import Exchange
+from gateway.inference.idempotency import check_name
 from gateway.inference.services import Services
 from gateway.ledger.api_key import ApiKey
 from gateway.uploads.form_kind import STORED_FORM
@@ -30,6 +32,7 @@ from gateway.uploads.upload import UploadedForm
 BATCH = "batch"
 REST_OF_FORM = 65_536  # bytes that a form may have beside its file
 LEAST_LIFE = 3_600  # seconds, as OpenAI has it
+REPLAYED = "Idempotent-Replayed"
 OFF = "Files and batches are not served here"
 ANCHOR, SECONDS = "expires_after[anchor]", "expires_after[seconds]"
 
@@ -52,6 +55,12 @@ async def admitted(handler: KeyedHandler) -> ApiKey:
     if not handler.services.settings.batches.enabled:
         raise NotFound(OFF)
     return key
+
+
+def idempotency_key(handler: KeyedHandler) -> str | None:
+    """The Idempotency-Key of a request; InvalidValue for one that is not allowed."""
+    name = handler.metadata.idempotency_key
+    return None if name is None else check_name(name)
 
 
 class FilesHandler(FileHandler):
@@ -90,7 +99,7 @@ class FilesHandler(FileHandler):
 
     async def post(self) -> None:
         key = await admitted(self)
-        body = self.body
+        body, name = self.body, idempotency_key(self)
         if body is None:  # a reload has switched files on meanwhile
             raise NotFound(OFF)
         self.storing = True
@@ -99,10 +108,14 @@ class FilesHandler(FileHandler):
             form = body.take()
             upload: StoredUpload = form.upload
             file = _file(form, upload, self.services.settings.files, place=await self.storage.place(), user=key.user)
-            await _store(self, key.account, file, upload)
+            repeat = Repeat.of(name, key.user, body.digest(self.path)) if name is not None else NO_REPEAT
+            stored = await _store(self, key.account, file, upload, repeat)
         finally:
             self.storing = False
             body.close()
+        if stored != file.id:
+            file = await self.records.find(key.account, stored, user=key.user)
+            self.reply.headers[REPLAYED] = "true"
         self.send_json(file.document())
 
     def on_connection_close(self) -> None:
@@ -157,16 +170,29 @@ def _file(form: UploadedForm, upload: StoredUpload, settings: FileSettings, *, p
     return StoredFile(new_file_id(), upload.size, now, now + life, upload.filename, BATCH, place, user)
 
 
-async def _store(handler: FileHandler, account: str, file: StoredFile, upload: StoredUpload) -> None:
-    """Store the content, and then the record; if that fails, nothing is left."""
+async def _store(handler: FileHandler, account: str, file: StoredFile, upload: StoredUpload, repeat: Repeat) -> str:
+    """Store the content, and then the record; the id of the file. If that fails, nothing is left.
+
+    The id is another one if the same request has made a file before.
+    """
     settings = handler.services.settings.files
     await handler.records.announce(account, file.id, place=file.place, expires_at=file.expires_at)
     try:
         await handler.storage.save(file.id, upload.chunks())
-        await handler.records.add(account, file, most_files=settings.max_account_files, most_bytes=settings.max_account)
+        stored = await handler.records.add(
+            account,
+            file,
+            most_files=settings.max_account_files,
+            most_bytes=settings.max_account,
+            repeat=repeat,
+        )
     except GatewayError:
         await handler.storage.delete(file.id)
         raise
+    if stored != file.id:
+        await handler.storage.delete(file.id)
+        await handler.records.forget(file.place, account, file.id)
+    return stored
 
 
 def _only_file(handler: FileHandler, rest: str) -> None:

@@ -2,6 +2,7 @@
 -- calls of this day have spent and hold, its start (µs), and gmax, the limit of the account's group at the last admission.
 -- It expires at the end of the day. It is there only if a limit held when a call was admitted: smax of the key, smax of
 -- the account or that of the group; the lowest one counts. Calls of an earlier day are not counted any more.
+-- A batch is a session without a budget: it has its max_cost.
 -- The id of the session is the last field of the hold's note. In the meta of a line only `joined` may follow it, and the
 -- bracket of the compact form.
 
@@ -10,7 +11,7 @@ local DAY_MS = 86400000
 local function session_name(A, meta)
   local id = string.match(meta, '"session":"([^"]*)"}%]?$')
     or string.match(meta, '"session":"([^"]*)","joined":{"form":"%a+","offset":%d+}}%]?$')
-  return id and A .. ':ss:' .. id
+  return id and not (#id == 38 and string.match(id, '^batch_%x+$')) and A .. ':ss:' .. id or nil
 end
 
 local function lower(some, other)  -- of two limits, each nil if there is none

@@ -11,6 +11,7 @@ import asyncio
 import secrets
 import socket
 import sys
+from collections.abc import Coroutine
 
 import msgspec
 from msgspec import structs
@@ -21,11 +22,13 @@ from gateway.ledger import Journal
 from gateway.log import gateway_log
 from gateway.runtime import helper
 from gateway.runtime.batches.runner import Runner
+from gateway.runtime.call_questions import answer_calls
 from gateway.runtime.gateway import Gateway
 from gateway.runtime.helper import Helper
 from gateway.runtime.helper_process import HelperBriefing
 from gateway.runtime.interpreter import collect_rarely
 from gateway.runtime.ipc import Message
+from gateway.runtime.questions import read_question, write_reply
 from gateway.store import Store
 
 
@@ -36,7 +39,7 @@ class Batches:
         self._helper = Helper("batches", channel, self._receive)
         self._gateway: Gateway | None = None
         self._newest: bytes = b""  # the configuration of the last reload
-        self._reloads: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # started by messages
         self._one_reload = asyncio.Lock()
 
     async def run(self) -> None:
@@ -64,7 +67,7 @@ class Batches:
             await Runner(gateway, self._helper.stop).run()
         finally:
             reporting.cancel()
-            for task in self._reloads:
+            for task in self._tasks:
                 task.cancel()
             await gateway.close()
         self._report(gateway)
@@ -79,11 +82,22 @@ class Batches:
             self._newest = message.payload
             if self._gateway is not None:
                 self._reload_soon()
+        elif message.name == "ask":
+            self._start(self._answer(message.payload))
+
+    async def _answer(self, payload: bytes) -> None:
+        """List or cancel the calls of running lines."""
+        if self._gateway is not None:
+            question = read_question(payload)
+            self._helper.send("answer", write_reply(question, await answer_calls(question, self._gateway.active_calls)))
 
     def _reload_soon(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._reload(self._newest))
-        self._reloads.add(task)
-        task.add_done_callback(self._reloads.discard)
+        self._start(self._reload(self._newest))
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _reload(self, payload: bytes) -> None:
         """Use a configuration, unless a newer one arrives before its turn."""

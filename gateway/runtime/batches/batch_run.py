@@ -120,7 +120,7 @@ class BatchRun:
         if is_done:
             stopped = self._batch.stopped
             self._batch.outcome = "completed" if stopped is None else OUTCOMES.get(stopped.code, "failed")
-        await self._save_progress(work.log)
+        await self._save_progress(work)
 
     async def _watch(self, work: LineWork) -> None:
         """Store the progress, and notice that the batch was cancelled or has expired."""
@@ -132,18 +132,19 @@ class BatchRun:
                     work.end(CANCELLED)
                 elif batch.expires_at <= time.time():
                     work.end(EXPIRED)
-                await self._save_progress(work.log)
+                await self._save_progress(work)
             except NotFound:
                 work.end(CANCELLED)
             except (GatewayError, OSError) as error:
                 gateway_log.warning("%s: its progress cannot be stored: %s", batch.id, error)
             await asyncio.sleep(SAVE_EVERY)
 
-    async def _save_progress(self, log: ResultLog) -> None:
+    async def _save_progress(self, work: LineWork) -> None:
         """Sync the log, then store how far it is. What it has up to there was journaled a step after it was written."""
-        size = log.size
-        await asyncio.to_thread(log.sync)
+        size = work.log.size
+        await asyncio.to_thread(work.log.sync)
         self._batch.settled = size
+        work.note_held()
         await self._files.records.save(self._batch)
 
     # Its end ---------------------------------------------------------------------------------------------------------

@@ -56,14 +56,18 @@ class Budget:
 
     def reserve(self, number: int, amount: int) -> None:
         """Hold `amount` for a line; BatchBudgetExceeded, or ConcurrencyLimited if other lines hold the rest."""
-        if self.most is None:
-            return
         self._held.pop(number, None)
-        if self.spent + amount > self.most:
-            raise BatchBudgetExceeded()
-        if self.spent + sum(self._held.values()) + amount > self.most:
-            raise ConcurrencyLimited("Other lines hold the rest of the batch's max_cost")
+        if self.most is not None:
+            if self.spent + amount > self.most:
+                raise BatchBudgetExceeded()
+            if self.spent + self.held + amount > self.most:
+                raise ConcurrencyLimited("Other lines hold the rest of the batch's max_cost")
         self._held[number] = amount
+
+    @property
+    def held(self) -> int:
+        """What the lines that run hold, in nano-units."""
+        return sum(self._held.values())
 
     def release(self, number: int) -> None:
         """The call of a line has ended."""
@@ -146,6 +150,7 @@ class LineCalls:
         budget: Budget,
         on_settled: Callable[[Line, Attempt], None],
     ) -> None:
+        self.batch_id = batch.id
         self._services = services
         self._pipeline = pipeline
         self._batch = batch
@@ -227,6 +232,7 @@ class _LineStage:
 
     def __init__(self, calls: LineCalls, line: Line, exchange: LineExchange) -> None:
         self.line = line
+        self.id = calls.batch_id
         self._calls = calls
         self._exchange = exchange
 

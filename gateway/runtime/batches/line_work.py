@@ -57,6 +57,10 @@ class LineWork:
         await self._skip_rest()
         return True
 
+    def note_held(self) -> None:
+        """Write what the running lines hold into the batch."""
+        self._batch.held = self._budget.held
+
     def end(self, reason: BatchError) -> None:
         """Begin no further line; the others get this reason."""
         if self._batch.stopped is None:

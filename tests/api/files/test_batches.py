@@ -83,6 +83,23 @@ async def test_batch_runs_all_lines_and_charges_each_once(
     assert (await ledger.audit()).mismatches == []
 
 
+@pytest.mark.holds("operations/batches.md#batches-3")
+async def test_ledger_lines_of_a_batch_have_its_id_as_session_and_upstreams_get_that_of_each_line(
+    api: Api, runner: Runner, echo: FakeUpstream, ledger: Ledger, accounts: Accounts, client: Any
+) -> None:
+    named = line(1)
+    named["body"]["prompt_cache_key"] = "agent-7"
+    made = await api.create(jsonl(line(0), named))
+    await api.ended(made)
+    status, _ = await api.ask("POST", "/v1/chat/completions", json=line(2)["body"])
+    assert status == 200
+    await settled(accounts)
+    sessions = [one.meta.get("session", "") async for one in ledger.lines("acme") if one.kind == "use"]
+    assert sorted(sessions) == ["", made["id"], made["id"]]
+    keys = {seen.json["messages"][0]["content"]: seen.json.get("prompt_cache_key") for seen in echo.seen}
+    assert keys == {"Hi 0": None, "Hi 1": "agent-7", "Hi 2": None}
+
+
 @pytest.mark.holds("operations/batches.md#batches-2", "api.md#post-v1batches-4")
 async def test_batch_factor_is_held_charged_and_audited(
     api: Api, runner: Runner, echo: FakeUpstream, gateway: Gateway, ledger: Ledger, accounts: Accounts
@@ -227,6 +244,23 @@ async def test_max_cost_is_never_exceeded(
     assert counts["failed"] == 30 - len(paid) > 0
     errors = await api.lines(ended["error_file_id"])
     assert {one["response"]["body"]["error"]["code"] for one in errors} == {"batch_budget_exceeded"}
+
+
+async def test_what_running_lines_hold_is_stored_while_they_run(
+    api: Api, runner: Runner, echo: FakeUpstream, gateway: Gateway
+) -> None:
+    echo.answer = lambda seen: _slowly(answer(seen), 30.0) if "Hi 1" in str(seen.json) else answer(seen)
+    made = await api.create(jsonl(line(0), line(1)))
+    records = BatchRecords(gateway.store)
+
+    async def held_by_one() -> int:
+        batch, _ = await records.find("acme", made["id"])
+        return batch.held if batch.completed == 1 else 0
+
+    held = await until(held_by_one)
+    account = await gateway.store.client.hgetall("{a:acme}")
+    assert held == int(account[b"held"]) > 0
+    await api.ask("POST", f"/v1/batches/{made['id']}/cancel")
 
 
 @pytest.mark.holds("operations/batches.md#the-process-3")
