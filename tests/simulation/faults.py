@@ -59,7 +59,6 @@ async def worker_is_killed(world: World) -> None:
     if machines:
         machine = world.dice.choice(machines)
         machine.kill_worker(world.dice.choice(machine.workers))
-        world.loop.drop_dead()
         await asyncio.sleep(world.dice.uniform(0.2, 1.0))
         if machine.alive:
             await machine.start_worker()
@@ -69,7 +68,6 @@ async def machine_crashes(world: World) -> None:
     """Every process of a machine dies, and starts again later."""
     machine = world.dice.choice(world.machines)
     machine.crash()
-    world.loop.drop_dead()
     # After more than a minute, another machine has charged its calls by what the store knows.
     await asyncio.sleep(world.dice.choice([0.5, 5.0, 75.0, 120.0]))
     if not machine.alive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from functools import cache
 from typing import Any
 
 import hiredis
@@ -12,6 +13,7 @@ from tests.simulation.clock_loop import Clock
 from tests.simulation.model_server import ModelServer
 from tests.simulation.network import TICK, End, Network
 from tests.simulation.replies import encode
+from tests.simulation.scripts import Engine
 
 ADDRESS = "/store"
 _NOTHING = object()
@@ -20,6 +22,11 @@ _NOTHING = object()
 def push(*words: bytes | int) -> bytes:
     """A message of a subscription."""
     return b">%d\r\n" % len(words) + b"".join(map(encode, words))
+
+
+@cache
+def _shared_engine() -> Engine:
+    return Engine()
 
 
 class _Connection(asyncio.Protocol):
@@ -44,7 +51,7 @@ class StoreEnd:
 
     def __init__(self, clock: Clock, network: Network) -> None:
         self._clock, self._network = clock, network
-        self.server = ModelServer(clock.micros, run_id="run-1")
+        self.server = ModelServer(clock.micros, run_id="run-1", engine=_shared_engine())
         self.lose_replies = 0  # how many further commands are run without an answer, before a cut
         self.paused_until = 0.0  # seconds of the clock
         self._runs = 1
