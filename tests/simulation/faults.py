@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from gateway.admin.refunds import Refunds
+from tests.simulation.history_faults import commits_fail, database_is_away, database_is_replaced, importer_is_killed
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -120,6 +121,10 @@ FAULTS: tuple[Fault, ...] = (
     money_is_added,
     charge_is_refunded,
     key_is_revoked,
+    importer_is_killed,
+    commits_fail,
+    database_is_away,
+    database_is_replaced,
 )
 #: The names of those whose effects end with a lease or with the life of a journal.
 LASTING = frozenset(

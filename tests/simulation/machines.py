@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,7 @@ from tests.simulation.store_end import ADDRESS
 from tests.simulation.upstream import WorldProvider
 
 PEPPER = b"a pepper of the simulated world"
+Import = Callable[[Store], Awaitable[None]]  # what an importer process does
 TIMEOUT = 1.0  # seconds, as in the configuration of a new gateway
 
 
@@ -63,12 +65,17 @@ class Worker:
 class Machine:
     """A data directory, its workers, and the recovery of its supervisor."""
 
-    def __init__(self, name: str, settings: Settings, folder: Path, loaded: Plugins) -> None:
+    _importer: Process | None
+
+    def __init__(
+        self, name: str, settings: Settings, folder: Path, loaded: Plugins, importer: Import | None = None
+    ) -> None:
         self.name, self._settings, self._folder, self._loaded = name, settings, folder / name, loaded
         self.workers: list[Worker] = []
         self.processes: list[Process] = []
         self._recovery: WorkerRecovery | None = None
         self._supervisor: Process | None = None
+        self._import, self._importer = importer, None
         self._started = 0
 
     @property
@@ -97,6 +104,8 @@ class Machine:
         for _ in range(workers):
             if supervisor.alive:
                 await self.start_worker()
+        if supervisor.alive:
+            await self.start_importer()
 
     async def start_worker(self) -> None:
         """One more worker."""
@@ -106,6 +115,25 @@ class Machine:
         worker = await Worker.start(process, self._settings, self._folder, self._loaded)
         if worker is not None:
             self.workers.append(worker)
+
+    async def start_importer(self) -> None:
+        """The importer, in a world that has a database."""
+        work = self._import
+        if work is None or (self._importer is not None and self._importer.alive):
+            return
+        self._started += 1
+        process = self._importer = Process(f"{self.name}-importer-{self._started}")
+        self.processes.append(process)
+
+        async def serve() -> None:
+            await work(await Store.open(address(), timeout=TIMEOUT, required=False))
+
+        process.start(serve())
+
+    def kill_importer(self) -> None:
+        """SIGKILL."""
+        if self._importer is not None:
+            self._importer.kill()
 
     def kill_worker(self, worker: Worker) -> None:
         """SIGKILL; the supervisor notices."""

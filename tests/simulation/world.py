@@ -35,6 +35,7 @@ from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.config.loader import parse
 from gateway.errors import GatewayError, StoreUnavailable
+from gateway.history import service, sweep
 from gateway.inference import recent_failures
 from gateway.ledger import GroupLimits, Ledger, import_hints
 from gateway.ledger.api_key import ApiKey
@@ -46,6 +47,7 @@ from gateway.store import Store
 from tests.simulation.callers import Caller, Outcome
 from tests.simulation.clock_loop import Clock, SimulatedLoop, Stuck
 from tests.simulation.faults import FAULTS, LASTING, Fault
+from tests.simulation.history_end import HistoryEnd
 from tests.simulation.machines import PEPPER, TIMEOUT, Machine, address, plugins
 from tests.simulation.network import Network
 from tests.simulation.promises import broken_promises
@@ -53,6 +55,7 @@ from tests.simulation.store_end import StoreEnd
 from tests.simulation.upstream import WorldProvider, WorldUpstream
 
 CALLS = 30
+IMPORTED = 0.4  # of the schedules have importers and a database
 TRIES = 40  # of an operator, a second apart
 STORY = 12  # lines
 OPENING = 20 * NANO // 1000
@@ -117,6 +120,7 @@ class World:
         self.network.loop = self.loop
         self.store = StoreEnd(self.clock, self.network)
         self.upstream = WorldUpstream(self.dice)
+        self.history = HistoryEnd(self) if self.dice.random() < IMPORTED else None
         self.machines: list[Machine] = []
         self.outcomes: list[Outcome] = []
         self.log: list[str] = []
@@ -158,7 +162,7 @@ class World:
         made = [await self.keys.create(ACCOUNT) for _ in range(2)]
         self.callers = [ApiKey(one.account, one.id) for one in made]
         for name in ("m1", "m2")[: self.dice.randrange(1, 3)]:
-            machine = Machine(name, settings, self.folder, self.loaded)
+            machine = Machine(name, settings, self.folder, self.loaded, self.history and self.history.serve)
             await machine.start(self.dice.randrange(1, 3))
             self.machines.append(machine)
         caller = Caller(self, self.outcomes)
@@ -190,13 +194,26 @@ class World:
         """Every fault ends, and time passes until nothing is due."""
         self.store.paused_until = self.store.lose_replies = 0
         self.network.refused.clear()
+        if self.history is not None:
+            self.history.heal()
         for machine in self.machines:
             if not machine.alive:
                 await machine.start(1)
+            await machine.start_importer()
         lasts, ends = bool(LASTING & set(self._named)), self.clock.passed + LONG
         await asyncio.sleep(SHORT)
+        if self.history is not None:
+            await self.history.attach_if_forgotten(store)
         while self.clock.passed < ends and (lasts or self._held()):
             await asyncio.sleep(SHORT)
+        ends = self.clock.passed + LONG
+        while self.clock.passed < ends and self._is_behind():
+            await asyncio.sleep(1.0)
+
+    def _is_behind(self) -> bool:
+        """Whether the database lacks lines."""
+        found: dict[bytes, bytes] = self.store.server.model.keys.values[b"{a:%b}" % ACCOUNT.encode()]
+        return self.history is not None and self.history.is_behind(ACCOUNT, found[b"seq"])
 
     def _held(self) -> bool:
         """Whether anything is held: a call whose admission had no reply holds it until its lease has ended."""
@@ -243,6 +260,8 @@ def _simulated(seed: int, clock: Clock) -> Iterator[None]:
         # Idle timers were half of the cost of a schedule. What they send decides no promise.
         mock.patch.object(import_hints, "SEND_EVERY", 1.0),
         mock.patch.object(recent_failures, "EVERY", 20.0),
+        mock.patch.object(service, "STEP", 3.0),
+        mock.patch.object(sweep, "PASS", 100.0),
         mock.patch.object(redis.utils, "get_lib_version", lambda: "0"),  # it reads a file for each client
     ):
         yield
