@@ -40,7 +40,9 @@ class Outcome(Struct):
     left: bool = False
     dead: bool = False  # its worker was killed
     key: str = ""  # the id of the key
+    machine: str = ""
     began: float = 0.0  # seconds of the clock
+    ended: float = 0.0
 
 
 class Body(MemoryBody):
@@ -75,7 +77,9 @@ class Caller:
         worker = self._world.dice.choice(workers)
         key: ApiKey = self._world.dice.choice(self._world.callers)
         outcome, exchange = (
-            Outcome(number, "", stream, name, key=key.id, began=self._world.clock.passed),
+            Outcome(
+                number, "", stream, name, key=key.id, machine=worker.process.name[:2], began=self._world.clock.passed
+            ),
             MemoryExchange(),
         )
         document = {"model": "m", "stream": stream, "messages": [{"role": "user", "content": f"call {number}"}]}
@@ -110,6 +114,7 @@ class Caller:
                     call.client_gone = True
 
         await worker.process.finish(run())
+        outcome.ended = self._world.clock.passed
         outcome.dead = not worker.process.alive
         outcome.text, outcome.whole = _read(exchange, stream, outcome.status)
         self._world.note(

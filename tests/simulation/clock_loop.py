@@ -2,7 +2,7 @@
 
 Callbacks that are ready run in their order, as asyncio promises; timers of one time run in the order in which they were
 set. The order of events comes from their times, which the network and the faults draw from the seed. What belongs to a
-killed process does not run.
+killed process does not run, and what belongs to a hanging one runs when it goes on.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from typing import Any
 from unittest import mock
 
 from tests.simulation.network import Network
+from tests.simulation.places import place
 from tests.simulation.processes import CURRENT, process_of
 
-BEGAN = 1_790_000_000.0  # Unix seconds; any time will do
+#: Unix seconds: any time, and moments before the end of a month, of a summer time, of a year and of a leap day.
+BEGINNINGS = (1_790_000_000.0, 1_790_812_790.0, 1_792_889_990.0, 1_798_761_590.0, 1_835_481_590.0)
 
 
 class Stuck(Exception):
@@ -29,19 +31,21 @@ class Stuck(Exception):
 class Clock:
     """The time of the whole world, and of each call of `time`."""
 
-    def __init__(self) -> None:
+    def __init__(self, began: float) -> None:
+        self.began = began
         self.passed = 0.0  # seconds
 
-    def micros(self) -> int:
-        """Unix microseconds."""
-        return int((BEGAN + self.passed) * 1e6)
+    def now(self) -> float:
+        """Unix seconds, by the clock of the machine of the running process."""
+        found = place()
+        return self.began + self.passed + (found.ahead if found is not None else 0.0)
 
     @contextmanager
     def everywhere(self) -> Iterator[None]:
         """Let every module read this clock."""
         names: Mapping[str, Callable[[], Any]] = {
-            "time": lambda: BEGAN + self.passed,
-            "time_ns": lambda: int((BEGAN + self.passed) * 1e9),
+            "time": self.now,
+            "time_ns": lambda: int(self.now() * 1e9),
             "monotonic": lambda: 1000.0 + self.passed,
             "monotonic_ns": lambda: int((1000.0 + self.passed) * 1e9),
             "perf_counter": lambda: 1000.0 + self.passed,
@@ -104,9 +108,12 @@ class SimulatedLoop(asyncio.base_events.BaseEventLoop):
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> _Handle:
         handle = _Handle(callback, args, context, when)
+        self._later(handle, when)
+        return handle
+
+    def _later(self, handle: _Handle, when: float) -> None:
         self._set += 1
         heappush(self._timers, (when, self._set, handle))
-        return handle
 
     def _run_once(self) -> None:
         """Run what is ready; if nothing is, let time pass until the next timer is due."""
@@ -125,7 +132,9 @@ class SimulatedLoop(asyncio.base_events.BaseEventLoop):
             if handle._cancelled:
                 continue
             process = handle._context.get(CURRENT)
-            if process is None or process.alive:
+            if process is not None and process.hangs_until > now and process.alive:
+                self._later(handle, process.hangs_until)
+            elif process is None or process.alive:
                 try:
                     handle._context.run(handle._callback, *handle._args)
                 except (SystemExit, KeyboardInterrupt, Stuck):

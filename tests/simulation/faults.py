@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING
 
 from gateway.admin.refunds import Refunds
 from tests.simulation.history_faults import commits_fail, database_is_away, database_is_replaced, importer_is_killed
+from tests.simulation.machine_faults import (
+    clock_of_a_machine_jumps,
+    clock_of_the_store_jumps,
+    disk_is_full,
+    machine_hangs,
+    power_fails,
+    supervisor_is_doubled,
+    worker_hangs,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -125,8 +134,27 @@ FAULTS: tuple[Fault, ...] = (
     commits_fail,
     database_is_away,
     database_is_replaced,
+    power_fails,
+    disk_is_full,
+    clock_of_a_machine_jumps,
+    clock_of_the_store_jumps,
+    worker_hangs,
+    machine_hangs,
+    supervisor_is_doubled,
 )
 #: The names of those whose effects end with a lease or with the life of a journal.
 LASTING = frozenset(
-    fault.__name__ for fault in (store_restarts, store_loses_the_last_moment, worker_is_killed, machine_crashes)
+    fault.__name__
+    for fault in (
+        store_restarts,
+        store_loses_the_last_moment,
+        worker_is_killed,
+        machine_crashes,
+        power_fails,
+        disk_is_full,
+        clock_of_the_store_jumps,
+        worker_hangs,
+        machine_hangs,
+        supervisor_is_doubled,
+    )
 )

@@ -17,6 +17,7 @@ from gateway.runtime.gateway import Gateway
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import Store
 from gateway.store.address import RedisAddress
+from tests.simulation.places import Place
 from tests.simulation.processes import Process
 from tests.simulation.store_end import ADDRESS
 from tests.simulation.upstream import WorldProvider
@@ -70,10 +71,12 @@ class Machine:
     def __init__(
         self, name: str, settings: Settings, folder: Path, loaded: Plugins, importer: Import | None = None
     ) -> None:
-        self.name, self._settings, self._folder, self._loaded = name, settings, folder / name, loaded
+        self.name, self.settings, self._folder, self._loaded = name, settings, folder / name, loaded
+        self._folder.mkdir()
+        self.place = Place(name, self._folder)
         self.workers: list[Worker] = []
         self.processes: list[Process] = []
-        self._recovery: WorkerRecovery | None = None
+        self._recoveries: list[tuple[Process, WorkerRecovery]] = []
         self._supervisor: Process | None = None
         self._import, self._importer = importer, None
         self._started = 0
@@ -83,11 +86,13 @@ class Machine:
         """Whether it runs."""
         return self._supervisor is not None and self._supervisor.alive
 
-    async def start(self, workers: int) -> None:
-        """Start the recovery and the workers."""
+    async def start_recovery(self) -> Process:
+        """A supervisor with its recovery; an earlier one that lives goes on, too."""
         self._started += 1
-        supervisor = self._supervisor = Process(f"{self.name}-supervisor-{self._started}")
+        supervisor = Process(f"{self.name}-supervisor-{self._started}", self.place)
         self.processes.append(supervisor)
+        if not self.alive:
+            self._supervisor = supervisor
 
         async def build() -> WorkerRecovery:
             store = await Store.open(address(), timeout=TIMEOUT, required=False)
@@ -97,10 +102,14 @@ class Machine:
             return recovery
 
         recovery = await supervisor.finish(build())
-        if recovery is None:
-            return
-        self._recovery = recovery
-        supervisor.start(recovery.run())
+        if recovery is not None:
+            self._recoveries.append((supervisor, recovery))
+            supervisor.start(recovery.run())
+        return supervisor
+
+    async def start(self, workers: int) -> None:
+        """Start the recovery and the workers."""
+        supervisor = await self.start_recovery()
         for _ in range(workers):
             if supervisor.alive:
                 await self.start_worker()
@@ -110,9 +119,9 @@ class Machine:
     async def start_worker(self) -> None:
         """One more worker."""
         self._started += 1
-        process = Process(f"{self.name}-{self._started}")
+        process = Process(f"{self.name}-{self._started}", self.place)
         self.processes.append(process)
-        worker = await Worker.start(process, self._settings, self._folder, self._loaded)
+        worker = await Worker.start(process, self.settings, self._folder, self._loaded)
         if worker is not None:
             self.workers.append(worker)
 
@@ -122,7 +131,7 @@ class Machine:
         if work is None or (self._importer is not None and self._importer.alive):
             return
         self._started += 1
-        process = self._importer = Process(f"{self.name}-importer-{self._started}")
+        process = self._importer = Process(f"{self.name}-importer-{self._started}", self.place)
         self.processes.append(process)
 
         async def serve() -> None:
@@ -139,8 +148,9 @@ class Machine:
         """SIGKILL; the supervisor notices."""
         worker.process.kill()
         self.workers.remove(worker)
-        if self._recovery is not None and self.alive and self._supervisor is not None:
-            self._supervisor.run(self._recovery.look)
+        for process, recovery in self._recoveries:
+            if process.alive:
+                process.run(recovery.look)
 
     def crash(self) -> None:
         """Every process dies at once; the files stay."""
@@ -152,8 +162,9 @@ class Machine:
         """End as on SIGTERM: workers, then the recovery."""
         for worker in self.workers:
             await worker.process.start(worker.gateway.close())
-        if self._recovery is not None and self._supervisor is not None and self.alive:
-            await self._supervisor.start(self._recovery.close())
+        for process, recovery in self._recoveries:
+            if process.alive:
+                await process.start(recovery.close())
 
 
 def close_files(journal: Any) -> None:

@@ -46,8 +46,15 @@ class End(asyncio.Transport):
         loop.call_at(self._arrival, action, *args, context=self._network.context)
 
     def _receive(self, data: bytes) -> None:
-        if not self._closed and (self.process is None or self.process.alive):
+        if not self._waits(self._receive, data) and not self._closed:
             self._in_process(self.protocol.data_received, data)
+
+    def _waits(self, action: Callable[..., None], *args: Any) -> bool:
+        """Whether the process hangs, and gets this when it goes on."""
+        if self.process is None or self.process.hangs_until <= self._network.loop.time():
+            return False
+        self._network.loop.call_at(self.process.hangs_until, action, *args, context=self._network.context)
+        return True
 
     def _in_process(self, action: Callable[..., object], *args: Any) -> None:
         if self.process is None:
@@ -72,7 +79,7 @@ class End(asyncio.Transport):
             self._later(self.peer._cut)
 
     def _cut(self) -> None:
-        if not self._closed:
+        if not self._waits(self._cut) and not self._closed:
             self._closed = True
             self._network.ends.pop(self, None)
             self._lost()

@@ -20,6 +20,15 @@ if TYPE_CHECKING:
 INPUT, OUTPUT = 1000, 2000  # nano units a token
 NAME, ACCOUNT = "acme", b"{a:acme}"
 CHARGES = ("use", "reclaim", "adj")
+AFTER = 1.0  # seconds between the end of a call and the write of its settlement
+TAKEN_OVER = 130.0  # seconds after a crash until the files of the dead are taken over
+#: Faults after which a settlement that no journal has is lost.
+LOSSES = frozenset(
+    {
+        "worker_is_killed", "machine_crashes", "power_fails", "store_loses_the_last_moment", "store_restarts",
+        "reply_is_lost", "connections_are_cut", "store_is_away", "store_pauses",
+    }
+)  # fmt: skip
 LOST = frozenset({"store_loses_the_last_moment"})  # faults after which what was written last may be gone
 
 
@@ -104,12 +113,28 @@ def _of_call(world: World, outcome: Outcome, lines: list[Line]) -> list[str]:
     if is_revoked and charged and not LOST & set(world.named):
         return [f"{name} began with a revoked key and costs {charged}"]
     price = PROMPT * INPUT + truth.words * WORD * OUTPUT
+    most = price if outcome.whole else 2 * price  # of a cut answer the tokens are estimated
+    if not 0 <= charged <= most:
+        return [f"{name} costs {charged}, at most {most} are right"]
+    if _may_lose(world, outcome):
+        return []
     if outcome.whole and charged != price:
         return [f"{name} is whole and costs {charged} instead of {price}"]
     words = len(outcome.text.split())
     if words and not outcome.name and not charged:
         return [f"{name} has delivered {words} words and costs nothing"]
     return []
+
+
+def _may_lose(world: World, outcome: Outcome) -> bool:
+    """Whether its charge may be gone: it ended when its machine lost writes, or could make none and something else
+    failed, too."""
+    windows = world.lost + (world.unwritten if LOSSES & set(world.named) else [])
+    after = TAKEN_OVER if outcome.dead else AFTER
+    return any(
+        machine == outcome.machine and outcome.began <= until + AFTER and outcome.ended >= since - after
+        for machine, since, until in windows
+    )
 
 
 def _of_repetitions(world: World, by_request: dict[str, list[Line]]) -> list[str]:

@@ -45,11 +45,12 @@ from gateway.runtime.overload import OverloadMonitor
 from gateway.runtime.watchdog import Watchdog
 from gateway.store import Store
 from tests.simulation.callers import Caller, Outcome
-from tests.simulation.clock_loop import Clock, SimulatedLoop, Stuck
+from tests.simulation.clock_loop import BEGINNINGS, Clock, SimulatedLoop, Stuck
 from tests.simulation.faults import FAULTS, LASTING, Fault
 from tests.simulation.history_end import HistoryEnd
 from tests.simulation.machines import PEPPER, TIMEOUT, Machine, address, plugins
 from tests.simulation.network import Network
+from tests.simulation.places import disks_of_places
 from tests.simulation.promises import broken_promises
 from tests.simulation.store_end import StoreEnd
 from tests.simulation.upstream import WorldProvider, WorldUpstream
@@ -74,6 +75,9 @@ DOCUMENT = {
         }
     },
 }  # fmt: skip
+
+
+Window = tuple[str, float, float]
 
 
 class Plan(Struct, frozen=True):
@@ -113,7 +117,7 @@ class World:
     def __init__(self, seed: int, folder: Path, loaded: Plugins, plan: Plan) -> None:
         self.dice = random.Random(seed)
         self.seed, self.folder, self.loaded = seed, folder, loaded
-        self.clock = Clock()
+        self.clock = Clock(self.dice.choice(BEGINNINGS))
         self.network = Network(self.dice)
         self.network.context = Context()
         self.loop = SimulatedLoop(self.clock, self.network)
@@ -126,6 +130,9 @@ class World:
         self.log: list[str] = []
         self.callers: list[ApiKey] = []
         self.revoked_at = inf  # seconds of the clock from which the second key is surely dead
+        #: Machines, and the seconds of the clock between which their files lost writes, or took none.
+        self.lost: list[Window] = []
+        self.unwritten: list[Window] = []
         self._plan = plan
         self._named: list[str] = []
 
@@ -200,6 +207,8 @@ class World:
             if not machine.alive:
                 await machine.start(1)
             await machine.start_importer()
+        while any(process.hangs_until > self.loop.time() for machine in self.machines for process in machine.processes):
+            await asyncio.sleep(SHORT)
         lasts, ends = bool(LASTING & set(self._named)), self.clock.passed + LONG
         await asyncio.sleep(SHORT)
         if self.history is not None:
@@ -252,6 +261,7 @@ def _simulated(seed: int, clock: Clock) -> Iterator[None]:
     with (
         _silence(),
         clock.everywhere(),
+        disks_of_places(),
         mock.patch.object(os, "urandom", chance.randbytes),
         mock.patch.object(random, "_urandom", chance.randbytes),
         mock.patch.object(Watchdog, "start", lambda _: None),
