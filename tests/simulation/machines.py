@@ -17,6 +17,8 @@ from gateway.runtime.gateway import Gateway
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import Store
 from gateway.store.address import RedisAddress
+from tests.simulation.http_callers import serve
+from tests.simulation.network import Network
 from tests.simulation.places import Place
 from tests.simulation.processes import Process
 from tests.simulation.store_end import ADDRESS
@@ -48,8 +50,10 @@ class Worker:
         self.process, self.gateway = process, gateway
 
     @classmethod
-    async def start(cls, process: Process, settings: Settings, folder: Path, loaded: Plugins) -> Worker | None:
-        """A worker that serves; None if its process dies before."""
+    async def start(
+        cls, process: Process, settings: Settings, folder: Path, loaded: Plugins, network: Network | None
+    ) -> Worker | None:
+        """A worker that serves, with a network over HTTP, too; None if its process dies before."""
 
         async def build() -> Gateway:
             store = await Store.open(address(), timeout=TIMEOUT, required=False)
@@ -60,7 +64,11 @@ class Worker:
             )
 
         gateway = await process.finish(build())
-        return None if gateway is None else cls(process, gateway)
+        if gateway is None or not process.alive:
+            return None
+        if network is not None:
+            process.run(lambda: serve(network, process, gateway))
+        return cls(process, gateway)
 
 
 class Machine:
@@ -69,7 +77,14 @@ class Machine:
     _importer: Process | None
 
     def __init__(
-        self, name: str, settings: Settings, folder: Path, loaded: Plugins, importer: Import | None = None
+        self,
+        name: str,
+        settings: Settings,
+        folder: Path,
+        loaded: Plugins,
+        *,
+        importer: Import | None = None,
+        network: Network | None = None,
     ) -> None:
         self.name, self.settings, self._folder, self._loaded = name, settings, folder / name, loaded
         self._folder.mkdir()
@@ -78,7 +93,7 @@ class Machine:
         self.processes: list[Process] = []
         self._recoveries: list[tuple[Process, WorkerRecovery]] = []
         self._supervisor: Process | None = None
-        self._import, self._importer = importer, None
+        self._import, self._importer, self._network = importer, None, network
         self._started = 0
 
     @property
@@ -121,7 +136,7 @@ class Machine:
         self._started += 1
         process = Process(f"{self.name}-{self._started}", self.place)
         self.processes.append(process)
-        worker = await Worker.start(process, self.settings, self._folder, self._loaded)
+        worker = await Worker.start(process, self.settings, self._folder, self._loaded, self._network)
         if worker is not None:
             self.workers.append(worker)
 

@@ -50,7 +50,7 @@ class Place:
             elif name.endswith(".board"):
                 path.write_bytes(_pages(old or b"", new, dice))
             elif name.endswith(".jsonl"):
-                path.write_bytes(new[: dice.randrange(len(old or b""), len(new) + 1)])
+                path.write_bytes(new[: dice.randrange(min(len(old or b""), len(new)), len(new) + 1)])
 
 
 def _pages(old: bytes, new: bytes, dice: random.Random) -> bytes:

@@ -64,11 +64,12 @@ async def broken_promises(world: World, store: Store, ledger: Ledger) -> list[st
         kinds = [line.kind for line in found if line.kind != "adj"]
         if len(kinds) > len(set(kinds)):
             broken.append(f"{request_id} is booked {len(found)} times")
+    _name_outcomes(world)
     asked = {outcome.request_id for outcome in world.outcomes}
     broken += [
         f"{one} is charged and was never asked"
         for one, found in by_request.items()
-        if one not in asked and any(line.kind in CHARGES for line in found)
+        if one not in asked and any(line.kind in CHARGES and line.amount for line in found)
     ]
     for outcome in world.outcomes:
         broken += _of_call(world, outcome, by_request.get(outcome.request_id, []))
@@ -101,7 +102,20 @@ async def _of_history(history: HistoryEnd, store: Store, lines: list[Line]) -> l
     return broken + [f"the audit of the history finds {mismatch}" for mismatch in report.mismatches]
 
 
+def _name_outcomes(world: World) -> None:
+    """A caller whose connection was cut before the head knows no id: it is that of a request with its prompt."""
+    known = {outcome.request_id for outcome in world.outcomes}
+    for outcome in world.outcomes:
+        if not outcome.request_id:
+            prompt = f"call {outcome.number}"
+            found = (one for one, truth in world.upstream.truths.items() if truth.prompt == prompt and one not in known)
+            outcome.request_id = next(found, "")
+            known.add(outcome.request_id)
+
+
 def _of_call(world: World, outcome: Outcome, lines: list[Line]) -> list[str]:
+    if not outcome.request_id:
+        return []
     if outcome.replayed:
         return [f"call {outcome.number} was replayed and charged"] if lines else []
     charged = -sum(line.amount for line in lines)

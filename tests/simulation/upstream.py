@@ -17,6 +17,7 @@ PROMPT, WORD = 20, 1  # tokens of each prompt, and of each word of an answer
 class Truth(Struct):
     """What the upstream did for one call of the gateway."""
 
+    prompt: str = ""  # it names the caller's call
     requests: int = 0
     words: int = 0  # of the last request
     whole: bool = False
@@ -42,7 +43,7 @@ class WorldProvider(Provider, Chat):
         world, loop = self.world, asyncio.get_running_loop()
         call = current_call()
         assert call is not None
-        truth = world.truths.setdefault(call.request_id, Truth())
+        truth = world.truths.setdefault(call.request_id, Truth(str(request.messages[0].content)))
         truth.requests += 1
         truth.words = 0
         dice, limit = world.dice, request.max_output or 50

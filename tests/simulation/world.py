@@ -56,6 +56,7 @@ from tests.simulation.store_end import StoreEnd
 from tests.simulation.upstream import WorldProvider, WorldUpstream
 
 CALLS = 30
+OVER_HTTP = 0.5  # of the schedules have callers over HTTP; the others call the pipeline
 IMPORTED = 0.4  # of the schedules have importers and a database
 TRIES = 40  # of an operator, a second apart
 STORY = 12  # lines
@@ -66,6 +67,7 @@ SHORT, LONG = 15.0, 200.0
 ENDS_WITHIN = 2000.0  # seconds of the clock
 ACCOUNT = "acme"
 DOCUMENT = {
+    "log": {"access": False},
     "providers": {"world": {"plugin": "world"}},
     "groups": {"default": {}},
     "models": {
@@ -125,10 +127,12 @@ class World:
         self.store = StoreEnd(self.clock, self.network)
         self.upstream = WorldUpstream(self.dice)
         self.history = HistoryEnd(self) if self.dice.random() < IMPORTED else None
+        self.over_http = self.dice.random() < OVER_HTTP
         self.machines: list[Machine] = []
         self.outcomes: list[Outcome] = []
         self.log: list[str] = []
         self.callers: list[ApiKey] = []
+        self.tokens: dict[str, str] = {}  # by the ids of the keys
         self.revoked_at = inf  # seconds of the clock from which the second key is surely dead
         #: Machines, and the seconds of the clock between which their files lost writes, or took none.
         self.lost: list[Window] = []
@@ -168,8 +172,16 @@ class World:
         await self.accounts.create(ACCOUNT, balance=OPENING)
         made = [await self.keys.create(ACCOUNT) for _ in range(2)]
         self.callers = [ApiKey(one.account, one.id) for one in made]
+        self.tokens = {one.id: one.text for one in made}
         for name in ("m1", "m2")[: self.dice.randrange(1, 3)]:
-            machine = Machine(name, settings, self.folder, self.loaded, self.history and self.history.serve)
+            machine = Machine(
+                name,
+                settings,
+                self.folder,
+                self.loaded,
+                importer=self.history and self.history.serve,
+                network=self.network if self.over_http else None,
+            )
             await machine.start(self.dice.randrange(1, 3))
             self.machines.append(machine)
         caller = Caller(self, self.outcomes)
