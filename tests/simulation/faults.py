@@ -116,6 +116,26 @@ async def key_is_revoked(world: World) -> None:
         world.revoked_at = min(world.revoked_at, world.clock.passed)
 
 
+async def account_is_moved(world: World) -> None:
+    """An operator moves the account to another group, and perhaps back."""
+    for group in ("other", "default")[: world.dice.randrange(1, 3)]:
+        await world.operate(lambda group=group: world.accounts.move("acme", group))  # type: ignore[misc]
+        await asyncio.sleep(world.dice.uniform(0.1, 2.0))
+
+
+async def price_changes(world: World) -> None:
+    """Every machine gets settings with another price; calls under way keep theirs."""
+    from tests.simulation.world import Price, settings_at
+
+    input_, output = world.dice.choice([(1, 2), (3, 5), (2, 9)])
+    before = list(world.prices)
+    world.prices.append(Price(input_ * 1000, output * 1000, world.clock.passed))
+    settings = settings_at(input_, output)
+    await asyncio.gather(*(machine.reload(settings) for machine in world.machines))
+    for price in before:
+        price.until = min(price.until, world.clock.passed)
+
+
 FAULTS: tuple[Fault, ...] = (
     reply_is_lost,
     connections_are_cut,
@@ -141,6 +161,8 @@ FAULTS: tuple[Fault, ...] = (
     worker_hangs,
     machine_hangs,
     supervisor_is_doubled,
+    account_is_moved,
+    price_changes,
 )
 #: The names of those whose effects end with a lease or with the life of a journal.
 LASTING = frozenset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
@@ -136,9 +137,17 @@ class Machine:
         self._started += 1
         process = Process(f"{self.name}-{self._started}", self.place)
         self.processes.append(process)
-        worker = await Worker.start(process, self.settings, self._folder, self._loaded, self._network)
+        settings = self.settings
+        worker = await Worker.start(process, settings, self._folder, self._loaded, self._network)
         if worker is not None:
             self.workers.append(worker)
+            if settings is not self.settings:  # they have changed meanwhile
+                await process.finish(worker.gateway.reload(self.settings))
+
+    async def reload(self, settings: Settings) -> None:
+        """New settings for every worker, and for those that start later."""
+        self.settings = settings
+        await asyncio.gather(*(one.process.finish(one.gateway.reload(settings)) for one in self.workers))
 
     async def start_importer(self) -> None:
         """The importer, in a world that has a database."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from tests.simulation.callers import Outcome
     from tests.simulation.world import World
 
-INPUT, OUTPUT = 1000, 2000  # nano units a token
 NAME, ACCOUNT = "acme", b"{a:acme}"
 CHARGES = ("use", "reclaim", "adj")
 AFTER = 1.0  # seconds between the end of a call and the write of its settlement
@@ -117,6 +116,9 @@ def _of_call(world: World, outcome: Outcome, lines: list[Line]) -> list[str]:
     if not outcome.request_id:
         return []
     if outcome.replayed:
+        kept = {one.text for one in world.outcomes if one.name == outcome.name and one.whole and not one.replayed}
+        if outcome.whole and kept and outcome.text not in kept:
+            return [f"call {outcome.number} {outcome.request_id} was replayed with another text"]
         return [f"call {outcome.number} was replayed and charged"] if lines else []
     charged = -sum(line.amount for line in lines)
     truth = world.upstream.truths.get(outcome.request_id)
@@ -126,15 +128,22 @@ def _of_call(world: World, outcome: Outcome, lines: list[Line]) -> list[str]:
     is_revoked = outcome.key == world.callers[1].id and outcome.began > world.revoked_at
     if is_revoked and charged and not LOST & set(world.named):
         return [f"{name} began with a revoked key and costs {charged}"]
-    price = PROMPT * INPUT + truth.words * WORD * OUTPUT
-    most = price if outcome.whole else 2 * price  # of a cut answer the tokens are estimated
+    prices = [
+        PROMPT * price.input + truth.words * WORD * price.output
+        for price in world.prices
+        if price.since <= outcome.ended and price.until >= outcome.began
+    ]
+    may_lose = _may_lose(world, outcome)
+    most = max(prices) * (1 if outcome.whole and not may_lose else 2)  # of a cut answer the tokens are estimated
     if not 0 <= charged <= most:
         return [f"{name} costs {charged}, at most {most} are right"]
-    if _may_lose(world, outcome):
+    if may_lose:
         return []
-    if outcome.whole and charged != price:
-        return [f"{name} is whole and costs {charged} instead of {price}"]
+    if outcome.whole and charged not in prices:
+        return [f"{name} is whole and costs {charged} instead of {' or '.join(map(str, prices))}"]
     words = len(outcome.text.split())
+    if outcome.whole and words != truth.words:
+        return [f"{name} is whole with {words} words, and the upstream sent {truth.words}"]
     if words and not outcome.name and not charged:
         return [f"{name} has delivered {words} words and costs nothing"]
     return []

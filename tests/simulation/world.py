@@ -22,6 +22,7 @@ import tempfile
 import warnings
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import Context
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.history import service, sweep
 from gateway.inference import recent_failures
@@ -66,10 +68,10 @@ OPENING = 20 * NANO // 1000
 SHORT, LONG = 15.0, 200.0
 ENDS_WITHIN = 2000.0  # seconds of the clock
 ACCOUNT = "acme"
-DOCUMENT = {
+DOCUMENT: dict[str, Any] = {
     "log": {"access": False},
     "providers": {"world": {"plugin": "world"}},
-    "groups": {"default": {}},
+    "groups": {"default": {}, "other": {}},
     "models": {
         "m": {
             "provider": "world", "model": "any", "price": {"input": 1, "output": 2}, "context_window": 1000,
@@ -80,6 +82,21 @@ DOCUMENT = {
 
 
 Window = tuple[str, float, float]
+
+
+class Price(Struct):
+    """What a token costs, in nano units, and the seconds of the clock between which some worker may charge that."""
+
+    input: int
+    output: int
+    since: float
+    until: float = inf
+
+
+def settings_at(input_: int, output: int) -> Settings:
+    """The settings of the gateway with these prices of a token, in thousands of nano units."""
+    model = {**DOCUMENT["models"]["m"], "price": {"input": input_, "output": output}}
+    return parse({**DOCUMENT, "models": {"m": model}}, demo=True)
 
 
 class Plan(Struct, frozen=True):
@@ -130,6 +147,7 @@ class World:
         self.over_http = self.dice.random() < OVER_HTTP
         self.machines: list[Machine] = []
         self.outcomes: list[Outcome] = []
+        self.prices = [Price(1000, 2000, 0.0)]
         self.log: list[str] = []
         self.callers: list[ApiKey] = []
         self.tokens: dict[str, str] = {}  # by the ids of the keys
@@ -164,13 +182,13 @@ class World:
 
     async def live(self) -> list[str]:
         """Run the schedule; returns the broken promises."""
-        settings = parse(DOCUMENT, demo=True)
+        settings = _settings()
         WorldProvider.world = self.upstream
         store = await Store.open(address(), timeout=TIMEOUT)
-        ledger = Ledger(store, {"default": GroupLimits()})
+        ledger = Ledger(store, {"default": GroupLimits(), "other": GroupLimits()})
         self.ledger, self.accounts, self.keys = ledger, Accounts(store, ledger), Keys(store, PEPPER)
         await self.accounts.create(ACCOUNT, balance=OPENING)
-        made = [await self.keys.create(ACCOUNT) for _ in range(2)]
+        made = [await self.keys.create(ACCOUNT), await self.keys.create(ACCOUNT, budget=OPENING, every="day")]
         self.callers = [ApiKey(one.account, one.id) for one in made]
         self.tokens = {one.id: one.text for one in made}
         for name in ("m1", "m2")[: self.dice.randrange(1, 3)]:
@@ -262,6 +280,11 @@ class World:
         for task in rest:
             task.cancel()
         await asyncio.sleep(0)
+
+
+@cache
+def _settings() -> Settings:
+    return settings_at(1, 2)
 
 
 @contextlib.contextmanager
