@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tests.simulation.finding import table
 from tests.simulation.many import folder, many
-from tests.simulation.world import Plan, run
+from tests.simulation.running import run
+from tests.simulation.world import Plan
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation.many import folder
 from tests.simulation.planted import PLANTED
-from tests.simulation.world import run
+from tests.simulation.running import run
 
 MOST = 2000  # schedules
 

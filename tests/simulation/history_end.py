@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 USUAL = 0.002  # seconds of a call of the database
-OLD = 20.0  # seconds after which lines leave the store, in the worlds that trim
+OLD = 3.0  # seconds after which lines leave the store, in the worlds that trim
 KEPT = timedelta(days=2555)
 
 

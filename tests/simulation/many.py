@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.simulation.faults import FAULTS
-from tests.simulation.world import Plan, run, shrunk
+from tests.simulation.running import run, shrunk
+from tests.simulation.world import Plan
 
 STEP = 1_000_000  # between the first seeds of two processes
 LATEST = 120.0  # seconds that a process may need longer, to make a schedule smaller

@@ -142,8 +142,8 @@ def _of_call(world: World, outcome: Outcome, lines: list[Line]) -> list[str]:
     if outcome.whole and charged not in prices:
         return [f"{name} is whole and costs {charged} instead of {' or '.join(map(str, prices))}"]
     words = len(outcome.text.split())
-    if outcome.whole and words != truth.words:
-        return [f"{name} is whole with {words} words, and the upstream sent {truth.words}"]
+    if outcome.whole and (words != truth.words or not truth.whole):
+        return [f"{name} seems whole with {words} words, and the upstream sent {truth.words}"]
     if words and not outcome.name and not charged:
         return [f"{name} has delivered {words} words and costs nothing"]
     return []

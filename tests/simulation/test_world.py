@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.planted import PLANTED
-from tests.simulation.world import Plan, run, shrunk
+from tests.simulation.running import run, shrunk
+from tests.simulation.world import Plan
 
 ROOT = Path(__file__).parents[2]
 #: Schedules until a planted fault is found; from seed 0 on the slowest of them needs 356.

@@ -45,7 +45,7 @@ class WorldProvider(Provider, Chat):
         assert call is not None
         truth = world.truths.setdefault(call.request_id, Truth(str(request.messages[0].content)))
         truth.requests += 1
-        truth.words = 0
+        truth.words, truth.whole = 0, False
         dice, limit = world.dice, request.max_output or 50
         await asyncio.sleep(dice.expovariate(1 / 0.05))
         if loop.time() < world.fails_until:
