@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--without", default="", help="places of faults to leave out, from 0, with commas")
     parser.add_argument("--first", type=int, default=int(time.time()), help="the first seed")
     parser.add_argument("--planted", action="store_true", help="find each planted fault, from seed 0")
+    parser.add_argument("--pairs", action="store_true", help="print how often each two faults met")
     given = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets of texts have another order in each process otherwise
         os.environ["PYTHONHASHSEED"] = "0"
@@ -41,7 +42,7 @@ def main() -> int:
         print("\n".join(report.log))
         print(report.story() if report.broken else "every promise holds")
         return bool(report.broken)
-    return many(given.first, given.minutes * 60)
+    return many(given.first, given.minutes * 60, shows_pairs=given.pairs)
 
 
 if __name__ == "__main__":

@@ -81,9 +81,9 @@ class End(asyncio.Transport):
             self._in_process(cast("asyncio.Protocol", self.protocol).data_received, data)
 
     def _fill(self, protocol: asyncio.BufferedProtocol, data: bytes) -> None:
-        buffer = protocol.get_buffer(len(data))
+        buffer = memoryview(protocol.get_buffer(len(data)))
         size = min(len(buffer), len(data))
-        buffer[:size] = data[:size]  # type: ignore[index]
+        buffer[:size] = data[:size]
         protocol.buffer_updated(size)
         if size < len(data):
             self._receive(data[size:])

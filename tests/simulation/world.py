@@ -187,7 +187,7 @@ class World:
                 settings,
                 self.folder,
                 self.loaded,
-                importer=self.history and self.history.serve,
+                importer=None if self.history is None else self.history.serve,
                 network=self.network if self.over_http else None,
             )
             await machine.start(self.dice.randrange(1, 3))
