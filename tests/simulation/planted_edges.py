@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.history import forks, importer, rollups, trimming
+from gateway.history.new_lines import Blocked
 from gateway.history.rollups import Rollup
 from gateway.history.sweep import Sweep, SweepFindings
 from gateway.inference.sinks import EventSink
@@ -21,7 +22,7 @@ def resolves_no_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines that the store has lost stay in the database."""
 
     async def nothing(*_: object) -> int:
-        return 0
+        raise Blocked("no fork is resolved")
 
     monkeypatch.setattr(importer, "resolve_fork", nothing)
 
