@@ -286,6 +286,9 @@ class StoreModel:
     # Streams
 
     def _xadd(self, name: bytes, wanted: bytes, *fields: bytes) -> Any:
+        if wanted == b"MAXLEN":  # `~`: the server removes entries when it likes; the model never does
+            assert fields[0] == b"~", fields[:2]
+            wanted, fields = fields[2], fields[3:]
         stream = self.keys.made(name, Stream)
         try:
             return stream.add(wanted, list(fields), now=self.clock() // 1000)
