@@ -114,7 +114,9 @@ class ComparingServer:
 
     def _with_our_scripts(self, request: list[bytes]) -> list[bytes]:
         name = request[0].upper()
-        at = 5 if name == b"XADD" and request[2] == b"MAXLEN" else 2
+        at = 2
+        if name == b"XADD" and request[2] == b"MAXLEN":
+            at = 5 if request[3] == b"~" else 4
         if name == b"XADD" and request[at] == b"*":
             return [*request[:at], b"%d-*" % (self._now // 1000), *request[at + 1 :]]
         if name == b"EVALSHA":

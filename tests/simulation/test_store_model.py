@@ -55,7 +55,9 @@ SHAPES: tuple[tuple[bytes, ...], ...] = (
     (b"ZRANGEBYSCORE", b"K", b"E", b"E", b"WITHSCORES"), (b"ZCOUNT", b"K", b"E", b"E"),
     (b"ZADD", b"Z", b"0", b"V"), (b"ZREM", b"Z", b"V"), (b"ZRANGE", b"Z", b"L", b"L", b"BYLEX", b"LIMIT", b"0", b"2"),
     (b"ZRANGE", b"Z", b"L", b"L", b"BYLEX", b"REV", b"LIMIT", b"1", b"2"), (b"ZREMRANGEBYRANK", b"K", b"R", b"R"),
-    (b"XADD", b"K", b"*", b"V", b"V"), (b"XADD", b"K", b"I", b"V", b"V"), (b"XRANGE", b"K", b"J", b"J"),
+    (b"XADD", b"K", b"*", b"V", b"V"), (b"XADD", b"K", b"I", b"V", b"V"),
+    (b"XADD", b"K", b"MAXLEN", b"2", b"I", b"V", b"V"),
+    (b"XRANGE", b"K", b"J", b"J"),
     (b"XREVRANGE", b"K", b"J", b"J", b"COUNT", b"2"), (b"XLEN", b"K"), (b"XDEL", b"K", b"D"),
     (b"XTRIM", b"K", b"MINID", b"D"),
 )  # fmt: skip
