@@ -153,7 +153,8 @@ def _may_lose(world: World, outcome: Outcome) -> bool:
     """Whether its charge may be gone: it ended when its machine lost writes, or could make none and something else
     failed, too."""
     windows = world.lost + (world.unwritten if LOSSES & set(world.named) else [])
-    after = TAKEN_OVER if outcome.dead else AFTER
+    # The call of a caller who left a hung worker may run until the power fails.
+    after = TAKEN_OVER if outcome.dead or outcome.left else AFTER
     return any(
         machine == outcome.machine and outcome.began <= until + AFTER and outcome.ended >= since - after
         for machine, since, until in windows
