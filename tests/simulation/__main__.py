@@ -12,8 +12,10 @@ import time
 import warnings
 from pathlib import Path
 
+from tests.simulation.finding import table
 from tests.simulation.many import folder, many
-from tests.simulation.world import Plan, run
+from tests.simulation.running import run
+from tests.simulation.world import Plan
 
 
 def main() -> int:
@@ -24,10 +26,14 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=Plan().calls)
     parser.add_argument("--without", default="", help="places of faults to leave out, from 0, with commas")
     parser.add_argument("--first", type=int, default=int(time.time()), help="the first seed")
+    parser.add_argument("--planted", action="store_true", help="find each planted fault, from seed 0")
+    parser.add_argument("--pairs", action="store_true", help="print how often each two faults met")
     given = parser.parse_args()
     if os.environ.get("PYTHONHASHSEED") != "0":  # sets of texts have another order in each process otherwise
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
+    if given.planted:
+        return table()
     if given.seed is not None:
         warnings.simplefilter("ignore")
         without = frozenset(int(one) for one in given.without.split(",") if one)
@@ -36,7 +42,7 @@ def main() -> int:
         print("\n".join(report.log))
         print(report.story() if report.broken else "every promise holds")
         return bool(report.broken)
-    return many(given.first, given.minutes * 60)
+    return many(given.first, given.minutes * 60, shows_pairs=given.pairs)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,10 @@ from gateway.inference.idempotency import request_digest
 from gateway.inference.pipeline import Pipeline
 from gateway.ledger.api_key import ApiKey
 from tests.money.in_process import MemoryBody, MemoryExchange
+from tests.simulation.http_callers import ask
 
 if TYPE_CHECKING:
+    from tests.simulation.machines import Worker
     from tests.simulation.world import World
 
 PATH = "/v1/chat/completions"
@@ -40,7 +42,9 @@ class Outcome(Struct):
     left: bool = False
     dead: bool = False  # its worker was killed
     key: str = ""  # the id of the key
+    machine: str = ""
     began: float = 0.0  # seconds of the clock
+    ended: float = 0.0
 
 
 class Body(MemoryBody):
@@ -74,12 +78,42 @@ class Caller:
             return None
         worker = self._world.dice.choice(workers)
         key: ApiKey = self._world.dice.choice(self._world.callers)
-        outcome, exchange = (
-            Outcome(number, "", stream, name, key=key.id, began=self._world.clock.passed),
-            MemoryExchange(),
+        outcome = Outcome(
+            number, "", stream, name, key=key.id, machine=worker.process.name[:2], began=self._world.clock.passed
         )
         document = {"model": "m", "stream": stream, "messages": [{"role": "user", "content": f"call {number}"}]}
-        body = Body(msgspec.json.encode(document))
+        content = msgspec.json.encode(document)
+        if self._world.over_http:
+            await self._over_http(outcome, worker, content, leaves_after)
+        else:
+            await self._in_process(outcome, worker, key, content, leaves_after)
+        outcome.ended = self._world.clock.passed
+        outcome.dead = not worker.process.alive
+        self._world.note(
+            f"call {number} {outcome.request_id} on {worker.process.name}: {outcome.status}"
+            f"{' stream' if stream else ''} {len(outcome.text.split())} words"
+            + "".join(f", {word}" for word in ("whole", "replayed", "left", "dead") if getattr(outcome, word))
+        )
+        self._outcomes.append(outcome)
+        return outcome
+
+    async def _over_http(self, outcome: Outcome, worker: Worker, content: bytes, leaves_after: float | None) -> None:
+        world = self._world
+        address, token = worker.process.name, world.tokens[outcome.key]
+        reply = await ask(
+            world.network, address, PATH, token, content, name=outcome.name, leaves_after=leaves_after
+        )  # fmt: skip
+        if reply is not None:
+            outcome.status, outcome.request_id = reply.status, reply.header("x-request-id")
+            outcome.replayed = reply.header("idempotent-replayed") == "true"
+            outcome.left = reply.left
+            body, ended = reply.body()
+            outcome.text, outcome.whole = _read(body, ended and not reply.left, outcome.stream, outcome.status)
+
+    async def _in_process(
+        self, outcome: Outcome, worker: Worker, key: ApiKey, content: bytes, leaves_after: float | None
+    ) -> None:
+        exchange, body = MemoryExchange(), Body(content)
 
         async def run() -> None:
             gateway = worker.gateway
@@ -90,7 +124,9 @@ class Caller:
             if leaves_after is not None:
                 asyncio.get_running_loop().call_later(leaves_after, leave, asked)
             try:
-                await Pipeline(gateway).run(asked, self._endpoint, Received(cast("Any", body), PATH, name or None))
+                await Pipeline(gateway).run(
+                    asked, self._endpoint, Received(cast("Any", body), PATH, outcome.name or None)
+                )
             except GatewayError as error:
                 reply.send_error(error)
             except asyncio.CancelledError:
@@ -110,27 +146,19 @@ class Caller:
                     call.client_gone = True
 
         await worker.process.finish(run())
-        outcome.dead = not worker.process.alive
-        outcome.text, outcome.whole = _read(exchange, stream, outcome.status)
-        self._world.note(
-            f"call {number} {outcome.request_id} on {worker.process.name}: {outcome.status}"
-            f"{' stream' if stream else ''} {len(outcome.text.split())} words"
-            + "".join(f", {word}" for word in ("whole", "replayed", "left", "dead") if getattr(outcome, word))
-        )
-        self._outcomes.append(outcome)
-        return outcome
+        outcome.text, outcome.whole = _read(exchange.body, exchange.finished, outcome.stream, outcome.status)
 
 
-def _read(exchange: MemoryExchange, stream: bool, status: int) -> tuple[str, bool]:
+def _read(body: bytes, ended: bool, stream: bool, status: int) -> tuple[str, bool]:
     """The words that a caller got, and whether the answer is whole."""
     if not stream:
-        if status != 200 or not exchange.finished:
+        if status != 200 or not ended:
             return "", False
-        answer = msgspec.json.decode(exchange.body)
+        answer = msgspec.json.decode(body)
         return answer["choices"][0]["message"]["content"], True
     text = ""
-    for line in exchange.body.decode().split("\n"):
-        if line.startswith("data: {"):
+    for line in body.decode(errors="ignore").split("\n"):
+        if line.startswith("data: {") and line.endswith("}"):
             document = msgspec.json.decode(line[6:])
             text += "".join(choice["delta"].get("content") or "" for choice in document.get("choices", ()))
-    return text, exchange.body.endswith(b"data: [DONE]\n\n") and exchange.finished
+    return text, body.endswith(b"data: [DONE]\n\n") and ended

@@ -114,8 +114,11 @@ class ComparingServer:
 
     def _with_our_scripts(self, request: list[bytes]) -> list[bytes]:
         name = request[0].upper()
-        if name == b"XADD" and request[2] == b"*":
-            return [*request[:2], b"%d-*" % (self._now // 1000), *request[3:]]
+        at = 2
+        if name == b"XADD" and request[2] == b"MAXLEN":
+            at = 5 if request[3] == b"~" else 4
+        if name == b"XADD" and request[at] == b"*":
+            return [*request[:at], b"%d-*" % (self._now // 1000), *request[at + 1 :]]
         if name == b"EVALSHA":
             return [request[0], self._scripts.get(request[1], request[1]), *request[2:]]
         place = 1 if name == b"EVAL" else 2 if name == b"SCRIPT" and request[1].upper() == b"LOAD" else 0

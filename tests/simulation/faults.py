@@ -7,6 +7,16 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from gateway.admin.refunds import Refunds
+from tests.simulation.history_faults import commits_fail, database_is_away, database_is_replaced, importer_is_killed
+from tests.simulation.machine_faults import (
+    clock_of_a_machine_jumps,
+    clock_of_the_store_jumps,
+    disk_is_full,
+    machine_hangs,
+    power_fails,
+    supervisor_is_doubled,
+    worker_hangs,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -59,7 +69,6 @@ async def worker_is_killed(world: World) -> None:
     if machines:
         machine = world.dice.choice(machines)
         machine.kill_worker(world.dice.choice(machine.workers))
-        world.loop.drop_dead()
         await asyncio.sleep(world.dice.uniform(0.2, 1.0))
         if machine.alive:
             await machine.start_worker()
@@ -69,7 +78,6 @@ async def machine_crashes(world: World) -> None:
     """Every process of a machine dies, and starts again later."""
     machine = world.dice.choice(world.machines)
     machine.crash()
-    world.loop.drop_dead()
     # After more than a minute, another machine has charged its calls by what the store knows.
     await asyncio.sleep(world.dice.choice([0.5, 5.0, 75.0, 120.0]))
     if not machine.alive:
@@ -108,6 +116,26 @@ async def key_is_revoked(world: World) -> None:
         world.revoked_at = min(world.revoked_at, world.clock.passed)
 
 
+async def account_is_moved(world: World) -> None:
+    """An operator moves the account to another group, and perhaps back."""
+    for group in ("other", "default")[: world.dice.randrange(1, 3)]:
+        await world.operate(lambda group=group: world.accounts.move("acme", group))  # type: ignore[misc]
+        await asyncio.sleep(world.dice.uniform(0.1, 2.0))
+
+
+async def price_changes(world: World) -> None:
+    """Every machine gets settings with another price; calls under way keep theirs."""
+    from tests.simulation.world import Price, settings_at
+
+    input_, output = world.dice.choice([(1, 2), (3, 5), (2, 9)])
+    before = list(world.prices)
+    world.prices.append(Price(input_ * 1000, output * 1000, world.clock.passed))
+    settings = settings_at(input_, output)
+    await asyncio.gather(*(machine.reload(settings) for machine in world.machines))
+    for price in before:
+        price.until = min(price.until, world.clock.passed)
+
+
 FAULTS: tuple[Fault, ...] = (
     reply_is_lost,
     connections_are_cut,
@@ -122,8 +150,33 @@ FAULTS: tuple[Fault, ...] = (
     money_is_added,
     charge_is_refunded,
     key_is_revoked,
+    importer_is_killed,
+    commits_fail,
+    database_is_away,
+    database_is_replaced,
+    power_fails,
+    disk_is_full,
+    clock_of_a_machine_jumps,
+    clock_of_the_store_jumps,
+    worker_hangs,
+    machine_hangs,
+    supervisor_is_doubled,
+    account_is_moved,
+    price_changes,
 )
 #: The names of those whose effects end with a lease or with the life of a journal.
 LASTING = frozenset(
-    fault.__name__ for fault in (store_restarts, store_loses_the_last_moment, worker_is_killed, machine_crashes)
+    fault.__name__
+    for fault in (
+        store_restarts,
+        store_loses_the_last_moment,
+        worker_is_killed,
+        machine_crashes,
+        power_fails,
+        disk_is_full,
+        clock_of_the_store_jumps,
+        worker_hangs,
+        machine_hangs,
+        supervisor_is_doubled,
+    )
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,11 +18,15 @@ from gateway.runtime.gateway import Gateway
 from gateway.runtime.worker_recovery import WorkerRecovery
 from gateway.store import Store
 from gateway.store.address import RedisAddress
+from tests.simulation.http_callers import serve
+from tests.simulation.network import Network
+from tests.simulation.places import Place
 from tests.simulation.processes import Process
 from tests.simulation.store_end import ADDRESS
 from tests.simulation.upstream import WorldProvider
 
 PEPPER = b"a pepper of the simulated world"
+Import = Callable[[Store], Awaitable[None]]  # what an importer process does
 TIMEOUT = 1.0  # seconds, as in the configuration of a new gateway
 
 
@@ -45,8 +51,10 @@ class Worker:
         self.process, self.gateway = process, gateway
 
     @classmethod
-    async def start(cls, process: Process, settings: Settings, folder: Path, loaded: Plugins) -> Worker | None:
-        """A worker that serves; None if its process dies before."""
+    async def start(
+        cls, process: Process, settings: Settings, folder: Path, loaded: Plugins, network: Network | None
+    ) -> Worker | None:
+        """A worker that serves, with a network over HTTP, too; None if its process dies before."""
 
         async def build() -> Gateway:
             store = await Store.open(address(), timeout=TIMEOUT, required=False)
@@ -57,18 +65,36 @@ class Worker:
             )
 
         gateway = await process.finish(build())
-        return None if gateway is None else cls(process, gateway)
+        if gateway is None or not process.alive:
+            return None
+        if network is not None:
+            process.run(lambda: serve(network, process, gateway))
+        return cls(process, gateway)
 
 
 class Machine:
     """A data directory, its workers, and the recovery of its supervisor."""
 
-    def __init__(self, name: str, settings: Settings, folder: Path, loaded: Plugins) -> None:
-        self.name, self._settings, self._folder, self._loaded = name, settings, folder / name, loaded
+    _importer: Process | None
+
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        folder: Path,
+        loaded: Plugins,
+        *,
+        importer: Import | None = None,
+        network: Network | None = None,
+    ) -> None:
+        self.name, self.settings, self._folder, self._loaded = name, settings, folder / name, loaded
+        self._folder.mkdir()
+        self.place = Place(name, self._folder)
         self.workers: list[Worker] = []
         self.processes: list[Process] = []
-        self._recovery: WorkerRecovery | None = None
+        self._recoveries: list[tuple[Process, WorkerRecovery]] = []
         self._supervisor: Process | None = None
+        self._import, self._importer, self._network = importer, None, network
         self._started = 0
 
     @property
@@ -76,11 +102,13 @@ class Machine:
         """Whether it runs."""
         return self._supervisor is not None and self._supervisor.alive
 
-    async def start(self, workers: int) -> None:
-        """Start the recovery and the workers."""
+    async def start_recovery(self) -> Process:
+        """A supervisor with its recovery; an earlier one that lives goes on, too."""
         self._started += 1
-        supervisor = self._supervisor = Process(f"{self.name}-supervisor-{self._started}")
+        supervisor = Process(f"{self.name}-supervisor-{self._started}", self.place)
         self.processes.append(supervisor)
+        if not self.alive:
+            self._supervisor = supervisor
 
         async def build() -> WorkerRecovery:
             store = await Store.open(address(), timeout=TIMEOUT, required=False)
@@ -90,29 +118,63 @@ class Machine:
             return recovery
 
         recovery = await supervisor.finish(build())
-        if recovery is None:
-            return
-        self._recovery = recovery
-        supervisor.start(recovery.run())
+        if recovery is not None:
+            self._recoveries.append((supervisor, recovery))
+            supervisor.start(recovery.run())
+        return supervisor
+
+    async def start(self, workers: int) -> None:
+        """Start the recovery and the workers."""
+        supervisor = await self.start_recovery()
         for _ in range(workers):
             if supervisor.alive:
                 await self.start_worker()
+        if supervisor.alive:
+            await self.start_importer()
 
     async def start_worker(self) -> None:
         """One more worker."""
         self._started += 1
-        process = Process(f"{self.name}-{self._started}")
+        process = Process(f"{self.name}-{self._started}", self.place)
         self.processes.append(process)
-        worker = await Worker.start(process, self._settings, self._folder, self._loaded)
+        settings = self.settings
+        worker = await Worker.start(process, settings, self._folder, self._loaded, self._network)
         if worker is not None:
             self.workers.append(worker)
+            if settings is not self.settings:  # they have changed meanwhile
+                await process.finish(worker.gateway.reload(self.settings))
+
+    async def reload(self, settings: Settings) -> None:
+        """New settings for every worker, and for those that start later."""
+        self.settings = settings
+        await asyncio.gather(*(one.process.finish(one.gateway.reload(settings)) for one in self.workers))
+
+    async def start_importer(self) -> None:
+        """The importer, in a world that has a database."""
+        work = self._import
+        if work is None or (self._importer is not None and self._importer.alive):
+            return
+        self._started += 1
+        process = self._importer = Process(f"{self.name}-importer-{self._started}", self.place)
+        self.processes.append(process)
+
+        async def serve() -> None:
+            await work(await Store.open(address(), timeout=TIMEOUT, required=False))
+
+        process.start(serve())
+
+    def kill_importer(self) -> None:
+        """SIGKILL."""
+        if self._importer is not None:
+            self._importer.kill()
 
     def kill_worker(self, worker: Worker) -> None:
         """SIGKILL; the supervisor notices."""
         worker.process.kill()
         self.workers.remove(worker)
-        if self._recovery is not None and self.alive and self._supervisor is not None:
-            self._supervisor.run(self._recovery.look)
+        for process, recovery in self._recoveries:
+            if process.alive:
+                process.run(recovery.look)
 
     def crash(self) -> None:
         """Every process dies at once; the files stay."""
@@ -124,8 +186,9 @@ class Machine:
         """End as on SIGTERM: workers, then the recovery."""
         for worker in self.workers:
             await worker.process.start(worker.gateway.close())
-        if self._recovery is not None and self._supervisor is not None and self.alive:
-            await self._supervisor.start(self._recovery.close())
+        for process, recovery in self._recoveries:
+            if process.alive:
+                await process.start(recovery.close())
 
 
 def close_files(journal: Any) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.simulation.replies import OK, Fault, encode
-from tests.simulation.scripts import Scripts
+from tests.simulation.scripts import Engine, Scripts
 from tests.simulation.store_model import StoreModel
 
 #: Commands of the server rather than of its data.
@@ -16,9 +16,9 @@ OWN = frozenset({b"EVALSHA", b"EVAL", b"SCRIPT", b"HELLO", b"SELECT", b"INFO"})
 class ModelServer:
     """One server; `clock` gives Unix microseconds. `run_id` is another one after each restart."""
 
-    def __init__(self, clock: Callable[[], int], *, run_id: str = "model") -> None:
+    def __init__(self, clock: Callable[[], int], *, run_id: str = "model", engine: Engine | None = None) -> None:
         self.model = StoreModel(clock)
-        self.scripts = Scripts(self.model)
+        self.scripts = Scripts(self.model, engine)
         self.run_id = run_id
 
     def answer(self, arguments: Sequence[bytes]) -> bytes:

@@ -11,6 +11,7 @@ from gateway.ledger.inflight_checkpoint import InflightCheckpoint
 from gateway.ledger.journal import NOWHERE, Journal
 from gateway.ledger.recovery import Recovery, TakenOver
 from tests.money.faults import books_twice, charges_failures, forgets_callers_who_left, lua
+from tests.simulation.planted_edges import PLANTED_EDGES
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -79,4 +80,5 @@ PLANTED: Mapping[str, Plant] = {
     "a call is settled under two ids": books_twice,
     "failed calls are charged": charges_failures,
     "callers who left are forgotten": forgets_callers_who_left,
+    **PLANTED_EDGES,
 }  # fmt: skip

@@ -10,7 +10,10 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from tests.simulation.places import Place
 
 T = TypeVar("T")
 
@@ -18,9 +21,10 @@ T = TypeVar("T")
 class Process:
     """One process; `on_kill` closes what the kernel would close."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, place: Place | None = None) -> None:
+        self.name, self.place = name, place
         self.alive = True
+        self.hangs_until = 0.0  # loop time
         self.on_kill: list[Callable[[], object]] = []
         self.tasks: list[asyncio.Task[Any]] = []  # also after its end, so that no coroutine is closed by the collector
         self._context = copy_context()

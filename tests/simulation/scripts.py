@@ -1,4 +1,7 @@
-"""Runs the gateway's own Lua scripts on the model, by Lua 5.1, which Redis and Valkey have inside, too."""
+"""Runs the gateway's own Lua scripts on the model, by Lua 5.1, which Redis and Valkey have inside, too.
+
+An `Engine` compiles each script once; the servers of a process share one, because to compile costs as much as 20 calls.
+"""
 
 from __future__ import annotations
 
@@ -32,23 +35,64 @@ end
 _WRAP = b"return function(KEYS, ARGV) %b\nend"
 
 
+class Engine:
+    """Lua with its compiled scripts; `execute` is that of the model whose script runs."""
+
+    def __init__(self) -> None:
+        self.lua = lua51.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
+        self.table = self.lua.table_from
+        self.execute: Callable[[list[bytes]], Any]
+        self._compiled: dict[bytes, Callable[[Any, Any], Any]] = {}  # by their source
+        self.run = self.lua.compile(_REDIS)(self._call, self._is_error)
+
+    def compiled(self, source: bytes) -> Callable[[Any, Any], Any]:
+        """The function of a script."""
+        found = self._compiled.get(source)
+        if found is None:
+            _, _, rest = source.partition(b"\n") if source.startswith(b"#!") else (b"", b"", source)
+            found = self._compiled[source] = self.lua.execute(_WRAP % rest)
+        return found
+
+    def _call(self, *arguments: Any) -> Any:
+        try:
+            return self._to_lua(self.execute([_argument(one) for one in arguments]))
+        except Fault as fault:
+            return self.table({b"err": str(fault).encode()})
+
+    def _is_error(self, reply: Any) -> bool:
+        return lua51.lua_type(reply) == "table" and reply[b"err"] is not None
+
+    def _to_lua(self, reply: Any) -> Any:
+        match reply:
+            case None:
+                return False
+            case Status():
+                return self.table({b"ok": bytes(reply)})
+            case Double():
+                return number_text(reply)
+            case bytes() | int():
+                return reply
+            case Map():
+                return self.table([one for pair in reply.items() for one in pair])
+            case Pairs():
+                return self.table([one for member, score in reply for one in (member, number_text(score))])
+            case list():
+                return self.table([self._to_lua(one) for one in reply])
+        raise AssertionError(f"Lua gets no {type(reply)}")
+
+
 class Scripts:
     """The scripts that a server has, by their hash."""
 
-    def __init__(self, model: StoreModel) -> None:
+    def __init__(self, model: StoreModel, engine: Engine | None = None) -> None:
         self._model = model
-        self._lua = lua51.LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
-        self._table = self._lua.table_from
-        self._kind = lua51.lua_type
+        self._engine = engine or Engine()
         self._known: dict[bytes, Callable[[Any, Any], Any]] = {}
-        self._run = self._lua.compile(_REDIS)(self._call, self._is_error)
 
     def load(self, source: bytes) -> bytes:
         """Keep a script; returns its hash."""
         sha1 = hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
-        if sha1 not in self._known:
-            _, _, rest = source.partition(b"\n") if source.startswith(b"#!") else (b"", b"", source)
-            self._known[sha1] = self._lua.execute(_WRAP % rest)
+        self._known[sha1] = self._engine.compiled(source)
         return sha1
 
     def forget(self) -> None:
@@ -62,56 +106,32 @@ class Scripts:
             raise Fault("NOSCRIPT No matching script.")
         count = int(arguments[0])
         keys, rest = arguments[1 : 1 + count], arguments[1 + count :]
-        reply = self._from_lua(self._run(script, self._table(keys), self._table(rest)))
+        engine = self._engine
+        engine.execute = self._model.execute
+        reply = _from_lua(engine.run(script, engine.table(keys), engine.table(rest)))
         if isinstance(reply, Fault):
             raise reply
         return reply
 
-    def _call(self, *arguments: Any) -> Any:
-        try:
-            return self._to_lua(self._model.execute([_argument(one) for one in arguments]))
-        except Fault as fault:
-            return self._table({b"err": str(fault).encode()})
 
-    def _is_error(self, reply: Any) -> bool:
-        return self._kind(reply) == "table" and reply[b"err"] is not None
-
-    def _to_lua(self, reply: Any) -> Any:
-        match reply:
-            case None:
-                return False
-            case Status():
-                return self._table({b"ok": bytes(reply)})
-            case Double():
-                return number_text(reply)
-            case bytes() | int():
-                return reply
-            case Map():
-                return self._table([one for pair in reply.items() for one in pair])
-            case Pairs():
-                return self._table([one for member, score in reply for one in (member, number_text(score))])
-            case list():
-                return self._table([self._to_lua(one) for one in reply])
-        raise AssertionError(f"Lua gets no {type(reply)}")
-
-    def _from_lua(self, value: Any) -> Any:
-        if value is None or value is False:
-            return None
-        if value is True:
-            return 1
-        if isinstance(value, bytes | int):
-            return value
-        if isinstance(value, float):
-            return int(value)
-        if value[b"err"] is not None:
-            return Fault(value[b"err"].decode())
-        if value[b"ok"] is not None:
-            return Status(value[b"ok"])
-        found, at = [], 1
-        while (one := value[at]) is not None:
-            found.append(self._from_lua(one))
-            at += 1
-        return found
+def _from_lua(value: Any) -> Any:
+    if value is None or value is False:
+        return None
+    if value is True:
+        return 1
+    if isinstance(value, bytes | int):
+        return value
+    if isinstance(value, float):
+        return int(value)
+    if value[b"err"] is not None:
+        return Fault(value[b"err"].decode())
+    if value[b"ok"] is not None:
+        return Status(value[b"ok"])
+    found, at = [], 1
+    while (one := value[at]) is not None:
+        found.append(_from_lua(one))
+        at += 1
+    return found
 
 
 def _argument(value: Any) -> bytes:

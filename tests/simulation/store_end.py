@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from functools import cache
 from typing import Any
 
 import hiredis
@@ -12,6 +13,7 @@ from tests.simulation.clock_loop import Clock
 from tests.simulation.model_server import ModelServer
 from tests.simulation.network import TICK, End, Network
 from tests.simulation.replies import encode
+from tests.simulation.scripts import Engine
 
 ADDRESS = "/store"
 _NOTHING = object()
@@ -20,6 +22,11 @@ _NOTHING = object()
 def push(*words: bytes | int) -> bytes:
     """A message of a subscription."""
     return b">%d\r\n" % len(words) + b"".join(map(encode, words))
+
+
+@cache
+def _shared_engine() -> Engine:
+    return Engine()
 
 
 class _Connection(asyncio.Protocol):
@@ -44,13 +51,18 @@ class StoreEnd:
 
     def __init__(self, clock: Clock, network: Network) -> None:
         self._clock, self._network = clock, network
-        self.server = ModelServer(clock.micros, run_id="run-1")
+        self.server = ModelServer(self.micros, run_id="run-1", engine=_shared_engine())
+        self.ahead = 0.0  # seconds by which its clock is ahead
         self.lose_replies = 0  # how many further commands are run without an answer, before a cut
         self.paused_until = 0.0  # seconds of the clock
         self._runs = 1
         self._waiting: list[tuple[End, list[bytes]]] = []  # while it is paused
         self._subscribed: dict[bytes, list[End]] = {}
         network.listen(ADDRESS, lambda: _Connection(self))
+
+    def micros(self) -> int:
+        """Its time, Unix microseconds."""
+        return int((self._clock.began + self._clock.passed + self.ahead) * 1e6)
 
     def received(self, end: End, request: list[bytes]) -> None:
         """Answer a command, now or when the pause is over."""

@@ -286,12 +286,21 @@ class StoreModel:
     # Streams
 
     def _xadd(self, name: bytes, wanted: bytes, *fields: bytes) -> Any:
+        most = None
+        if wanted == b"MAXLEN":
+            if fields[0] == b"~":  # the server removes entries when it likes; the model never does
+                wanted, fields = fields[2], fields[3:]
+            else:
+                most, wanted, fields = integer(fields[0]), fields[1], fields[2:]
         stream = self.keys.made(name, Stream)
         try:
-            return stream.add(wanted, list(fields), now=self.clock() // 1000)
+            added = stream.add(wanted, list(fields), now=self.clock() // 1000)
         except Fault:
             self.keys.tidy(name)
             raise
+        while most is not None and len(stream.entries) > most:
+            del stream.entries[next(iter(stream.entries))]
+        return added
 
     def _xrange(self, name: bytes, first: bytes, last: bytes, *options: bytes) -> Any:
         return _limited(self.keys.read(name, Stream).between(first, last), options)

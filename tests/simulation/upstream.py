@@ -17,6 +17,7 @@ PROMPT, WORD = 20, 1  # tokens of each prompt, and of each word of an answer
 class Truth(Struct):
     """What the upstream did for one call of the gateway."""
 
+    prompt: str = ""  # it names the caller's call
     requests: int = 0
     words: int = 0  # of the last request
     whole: bool = False
@@ -42,9 +43,9 @@ class WorldProvider(Provider, Chat):
         world, loop = self.world, asyncio.get_running_loop()
         call = current_call()
         assert call is not None
-        truth = world.truths.setdefault(call.request_id, Truth())
+        truth = world.truths.setdefault(call.request_id, Truth(str(request.messages[0].content)))
         truth.requests += 1
-        truth.words = 0
+        truth.words, truth.whole = 0, False
         dice, limit = world.dice, request.max_output or 50
         await asyncio.sleep(dice.expovariate(1 / 0.05))
         if loop.time() < world.fails_until:

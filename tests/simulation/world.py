@@ -2,7 +2,7 @@
 
 ::
 
-    report = run(7, folder)
+    report = run(7, folder)  # running.py
     assert not report.broken, shrunk(report, folder).story()
 
 Everything that is not an edge is the gateway's own code.
@@ -12,20 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import hashlib
-import logging
-import os
 import random
-import shutil
-import tempfile
-import warnings
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextvars import Context
+from functools import cache
 from math import inf
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from msgspec import Struct
 
@@ -33,24 +26,25 @@ from gateway.accounts.accounts import Accounts
 from gateway.accounts.keys import Keys
 from gateway.amounts import NANO
 from gateway.config.loader import parse
+from gateway.config.settings import Settings
 from gateway.errors import GatewayError, StoreUnavailable
 from gateway.ledger import GroupLimits, Ledger
 from gateway.ledger.api_key import ApiKey
 from gateway.plugins.loader import Plugins
-from gateway.routing.circuit_sync import CircuitSync
-from gateway.runtime.overload import OverloadMonitor
-from gateway.runtime.watchdog import Watchdog
 from gateway.store import Store
 from tests.simulation.callers import Caller, Outcome
-from tests.simulation.clock_loop import Clock, SimulatedLoop, Stuck
+from tests.simulation.clock_loop import BEGINNINGS, Clock, SimulatedLoop, Stuck
 from tests.simulation.faults import FAULTS, LASTING, Fault
-from tests.simulation.machines import PEPPER, TIMEOUT, Machine, address, plugins
+from tests.simulation.history_end import HistoryEnd
+from tests.simulation.machines import PEPPER, TIMEOUT, Machine, address
 from tests.simulation.network import Network
 from tests.simulation.promises import broken_promises
 from tests.simulation.store_end import StoreEnd
 from tests.simulation.upstream import WorldProvider, WorldUpstream
 
 CALLS = 30
+OVER_HTTP = 0.5  # of the schedules have callers over HTTP; the others call the pipeline
+IMPORTED = 0.4  # of the schedules have importers and a database
 TRIES = 40  # of an operator, a second apart
 STORY = 12  # lines
 OPENING = 20 * NANO // 1000
@@ -59,9 +53,10 @@ OPENING = 20 * NANO // 1000
 SHORT, LONG = 15.0, 200.0
 ENDS_WITHIN = 2000.0  # seconds of the clock
 ACCOUNT = "acme"
-DOCUMENT = {
+DOCUMENT: dict[str, Any] = {
+    "log": {"access": False},
     "providers": {"world": {"plugin": "world"}},
-    "groups": {"default": {}},
+    "groups": {"default": {}, "other": {}},
     "models": {
         "m": {
             "provider": "world", "model": "any", "price": {"input": 1, "output": 2}, "context_window": 1000,
@@ -69,6 +64,24 @@ DOCUMENT = {
         }
     },
 }  # fmt: skip
+
+
+Window = tuple[str, float, float]
+
+
+class Price(Struct):
+    """What a token costs, in nano units, and the seconds of the clock between which some worker may charge that."""
+
+    input: int
+    output: int
+    since: float
+    until: float = inf
+
+
+def settings_at(input_: int, output: int) -> Settings:
+    """The settings of the gateway with these prices of a token, in thousands of nano units."""
+    model = {**DOCUMENT["models"]["m"], "price": {"input": input_, "output": output}}
+    return parse({**DOCUMENT, "models": {"m": model}}, demo=True)
 
 
 class Plan(Struct, frozen=True):
@@ -102,24 +115,36 @@ class Report(Struct):
         return [word.strip(",") for text in self.broken for word in text.split() if word.startswith(("req_", "again-"))]
 
 
+@cache
+def _settings() -> Settings:
+    return settings_at(1, 2)
+
+
 class World:
     """Everything of one schedule."""
 
     def __init__(self, seed: int, folder: Path, loaded: Plugins, plan: Plan) -> None:
         self.dice = random.Random(seed)
         self.seed, self.folder, self.loaded = seed, folder, loaded
-        self.clock = Clock()
+        self.clock = Clock(self.dice.choice(BEGINNINGS))
         self.network = Network(self.dice)
         self.network.context = Context()
         self.loop = SimulatedLoop(self.clock, self.network)
         self.network.loop = self.loop
         self.store = StoreEnd(self.clock, self.network)
         self.upstream = WorldUpstream(self.dice)
+        self.history = HistoryEnd(self) if self.dice.random() < IMPORTED else None
+        self.over_http = self.dice.random() < OVER_HTTP
         self.machines: list[Machine] = []
         self.outcomes: list[Outcome] = []
+        self.prices = [Price(1000, 2000, 0.0)]
         self.log: list[str] = []
         self.callers: list[ApiKey] = []
+        self.tokens: dict[str, str] = {}  # by the ids of the keys
         self.revoked_at = inf  # seconds of the clock from which the second key is surely dead
+        #: Machines, and the seconds of the clock between which their files lost writes, or took none.
+        self.lost: list[Window] = []
+        self.unwritten: list[Window] = []
         self._plan = plan
         self._named: list[str] = []
 
@@ -147,16 +172,24 @@ class World:
 
     async def live(self) -> list[str]:
         """Run the schedule; returns the broken promises."""
-        settings = parse(DOCUMENT, demo=True)
+        settings = _settings()
         WorldProvider.world = self.upstream
         store = await Store.open(address(), timeout=TIMEOUT)
-        ledger = Ledger(store, {"default": GroupLimits()})
+        ledger = Ledger(store, {"default": GroupLimits(), "other": GroupLimits()})
         self.ledger, self.accounts, self.keys = ledger, Accounts(store, ledger), Keys(store, PEPPER)
         await self.accounts.create(ACCOUNT, balance=OPENING)
-        made = [await self.keys.create(ACCOUNT) for _ in range(2)]
+        made = [await self.keys.create(ACCOUNT), await self.keys.create(ACCOUNT, budget=OPENING, every="day")]
         self.callers = [ApiKey(one.account, one.id) for one in made]
+        self.tokens = {one.id: one.text for one in made}
         for name in ("m1", "m2")[: self.dice.randrange(1, 3)]:
-            machine = Machine(name, settings, self.folder, self.loaded)
+            machine = Machine(
+                name,
+                settings,
+                self.folder,
+                self.loaded,
+                importer=None if self.history is None else self.history.serve,
+                network=self.network if self.over_http else None,
+            )
             await machine.start(self.dice.randrange(1, 3))
             self.machines.append(machine)
         caller = Caller(self, self.outcomes)
@@ -188,13 +221,28 @@ class World:
         """Every fault ends, and time passes until nothing is due."""
         self.store.paused_until = self.store.lose_replies = 0
         self.network.refused.clear()
+        if self.history is not None:
+            self.history.heal()
         for machine in self.machines:
             if not machine.alive:
                 await machine.start(1)
+            await machine.start_importer()
+        while any(process.hangs_until > self.loop.time() for machine in self.machines for process in machine.processes):
+            await asyncio.sleep(SHORT)
         lasts, ends = bool(LASTING & set(self._named)), self.clock.passed + LONG
         await asyncio.sleep(SHORT)
+        if self.history is not None:
+            await self.history.attach_if_forgotten(store)
         while self.clock.passed < ends and (lasts or self._held()):
             await asyncio.sleep(SHORT)
+        ends = self.clock.passed + LONG
+        while self.clock.passed < ends and self._is_behind():
+            await asyncio.sleep(1.0)
+
+    def _is_behind(self) -> bool:
+        """Whether the database lacks lines."""
+        found: dict[bytes, bytes] = self.store.server.model.keys.values[b"{a:%b}" % ACCOUNT.encode()]
+        return self.history is not None and self.history.is_behind(ACCOUNT, found[b"seq"])
 
     def _held(self) -> bool:
         """Whether anything is held: a call whose admission had no reply holds it until its lease has ended."""
@@ -210,7 +258,6 @@ class World:
         for machine in self.machines:
             for process in machine.processes:
                 process.kill()
-        self.loop.drop_dead()
         with contextlib.suppress(Stuck):
             self.loop.run_until_complete(self._end())
         self.loop.close()
@@ -223,80 +270,3 @@ class World:
         for task in rest:
             task.cancel()
         await asyncio.sleep(0)
-
-
-@contextlib.contextmanager
-def _simulated(seed: int, clock: Clock) -> Iterator[None]:
-    """Time and chance come from the world; nothing watches the real ones."""
-    chance = random.Random(seed)
-    state = random.getstate()
-    random.seed(seed)
-    with (
-        _silence(),
-        clock.everywhere(),
-        mock.patch.object(os, "urandom", chance.randbytes),
-        mock.patch.object(random, "_urandom", chance.randbytes),
-        mock.patch.object(Watchdog, "start", lambda _: None),
-        mock.patch.object(OverloadMonitor, "start", lambda _: None),
-        mock.patch.object(CircuitSync, "start", lambda _: None),  # it subscribes by another client
-    ):
-        yield
-    random.setstate(state)
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """No line of the log: every fault would have some."""
-    log = logging.getLogger("gateway")
-    level = log.level
-    log.setLevel(logging.CRITICAL)
-    yield
-    log.setLevel(level)
-
-
-_loaded: list[Plugins] = []
-
-
-def run(seed: int, folder: Path, plan: Plan = Plan()) -> Report:  # noqa: B008 - frozen
-    """Run one schedule."""
-    if not _loaded:
-        _loaded.append(plugins())
-    place = Path(tempfile.mkdtemp(prefix=f"world-{seed}-", dir=folder))
-    world = World(seed, place, _loaded[0], plan)
-    asyncio.set_event_loop(world.loop)
-    try:
-        with _simulated(seed, world.clock):
-            try:
-                broken = world.loop.run_until_complete(asyncio.wait_for(world.live(), ENDS_WITHIN))
-            except TimeoutError:
-                broken = ["the schedule does not end"]
-            except Stuck:
-                broken = ["the world is stuck"]
-            except GatewayError as error:
-                broken = [f"the world could not be read: {error.log_text()}"]
-            except Exception as error:
-                # The schedule's edge: its seed is printed, and the other schedules go on.
-                broken = [f"an error ends the schedule: {error!r}"]
-            world.close()
-    finally:
-        asyncio.set_event_loop(None)
-        shutil.rmtree(place, ignore_errors=True)
-    named, log = world.named, world.log
-    del world
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what dead processes have left open
-        gc.collect()
-    digest = hashlib.sha256("\n".join(log).encode()).hexdigest()[:16]
-    return Report(seed, plan, named, broken, log, digest)
-
-
-def shrunk(report: Report, folder: Path) -> Report:
-    """The smallest schedule found that breaks a promise: first without faults, then with fewer calls."""
-    best = report
-    for place in range(len(report.faults)):
-        tried = run(best.seed, folder, Plan(best.plan.calls, best.plan.without | {place}))
-        best = tried if tried.broken else best
-    fewer = best.plan.calls // 2
-    while fewer and (tried := run(best.seed, folder, Plan(fewer, best.plan.without))).broken:
-        best, fewer = tried, fewer // 2
-    return best
