@@ -17,8 +17,6 @@ from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
-import redis.utils
-
 from gateway.errors import GatewayError
 from gateway.history import service, sweep
 from gateway.inference import recent_failures
@@ -48,14 +46,13 @@ def _simulated(world: World) -> Iterator[None]:
         mock.patch.object(random, "_urandom", chance.randbytes),
         mock.patch.object(Watchdog, "start", lambda _: None),
         mock.patch.object(OverloadMonitor, "start", lambda _: None),
-        mock.patch.object(CircuitSync, "start", lambda _: None),  # it subscribes by another client
+        mock.patch.object(CircuitSync, "start", lambda _: None),  # no money depends on it
         # Idle timers were half of the cost of a schedule. What they send decides no promise.
         mock.patch.object(import_hints, "SEND_EVERY", 1.0),
         mock.patch.object(recent_failures, "EVERY", 20.0),
         mock.patch.object(service, "STEP", 3.0),
         mock.patch.object(sweep, "PASS", 6.0 if trims else 100.0),
         mock.patch.object(archive_checkpoint, "MIN_AGE", timedelta(seconds=1)),  # no schedule outlives a marker
-        mock.patch.object(redis.utils, "get_lib_version", lambda: "0"),  # it reads a file for each client
     ):
         yield
     random.setstate(state)
