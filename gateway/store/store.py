@@ -24,13 +24,14 @@ from gateway.store.greeting import ServerIdentity, info_fields
 from gateway.store.identity import IDENTITY, PROBE, StoreGuard, cluster_tags, tagged
 from gateway.store.link import OnReconnect, RedisLink
 from gateway.store.sentinel import SentinelMaster
-from gateway.store.subscription import Subscription, subscribed
 from gateway.store.topology import OneServer
 from gateway.store.url import address_of
 from gateway.store.verification import verify
 
 if TYPE_CHECKING:
     import redis.asyncio
+
+    from gateway.store.subscription import Subscription
 
 #: Seconds for one answer, for work on a whole store: an audit, a backup, a restore.
 LONG_TIMEOUT = 30.0
@@ -105,6 +106,8 @@ class Store:
 
     def channel(self, name: str) -> AbstractAsyncContextManager[Subscription]:
         """A subscription at a server that serves now; it gets the messages published at any of them."""
+        from gateway.store.subscription import subscribed
+
         return subscribed(self._topology.address, name)
 
     async def listen(
