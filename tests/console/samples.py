@@ -23,6 +23,8 @@ FORMS = {
     "/site/users/{user}/memberships/end": {"account": "acme"},
     "/site/models/probe": {"provider": "fake", "credential": "1", "model": "fake-chat"},
 }
+#: What callers sent is not for those who run the site.
+OF_CALLERS = "/accounts/{account}/batches/{batch}/files/{part}"
 
 
 class Sample(Struct):

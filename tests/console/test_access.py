@@ -8,7 +8,7 @@ from gateway.console.audience import OF_ACCOUNTS, Audience
 from gateway.console.route import PageRoute, PageRouter
 from gateway.console.table import ROUTES
 from tests.console.client import ROOT, Browser
-from tests.console.samples import Sample, Samples, browser_of
+from tests.console.samples import OF_CALLERS, Sample, Samples, browser_of
 
 #: A route that is not here, or has another audience, is an error: somebody has to decide who may open it.
 AUDIENCES: dict[str, Audience] = {
@@ -162,8 +162,6 @@ RIGHTS: dict[str, dict[str, str]] = {
     "viewer": {"viewer": "r", "operator": "rw"},
     "operator": {"operator": "rw"},
 }
-#: What callers sent is not for those who run the site.
-OF_CALLERS = "/accounts/{account}/batches/{batch}/files/{part}"
 SEES_ACCOUNT = {"member", "owner", "viewer", "operator"}
 READERS = {
     "person": {},
