@@ -37,7 +37,7 @@ WITHOUT_CLAIMS: dict[str, set[str]] = {
     "docs/operations/models.md": {"Models that providers list", "Why a model is not served"},
     "docs/operations/network.md": {"Proxies, bodies and connections"},
     "docs/operations/processes.md": set(),
-    "docs/operations/proxies.md": set(),
+    "docs/operations/proxies.md": {"Traefik and answers that begin at once"},
     "docs/operations/redis.md": {"The store", "Move from the embedded store"},
     "docs/operations/start.md": {"Start, stop and reload", "Under systemd"},
     "docs/operations/telemetry.md": {"Traces and metrics by OTLP"},
