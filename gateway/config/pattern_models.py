@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 
 from gateway.amounts import NANO
 from gateway.config.currency import PUBLIC_CURRENCY, currency_of
-from gateway.config.endpoint_names import endpoint_of_name
+from gateway.config.endpoints import endpoint_of_name
 from gateway.config.model_patterns import PUBLIC, STAR, UPSTREAM, USUAL_RULE, PriceRule, filled, matched
 from gateway.config.price_bounds import above_maximum
 from gateway.config.price_settings import PriceSettings, free_half

@@ -16,6 +16,7 @@ from msgspec import Meta, Struct, structs
 from gateway.amounts import NANO
 from gateway.config.console_settings import ConsoleSettings as ConsoleSettings
 from gateway.config.console_settings import MailSettings as MailSettings
+from gateway.config.endpoints import Endpoint as Endpoint
 from gateway.config.model_patterns import PriceRule as PriceRule
 from gateway.config.model_patterns import Rule
 from gateway.config.notify_settings import NotifySettings as NotifySettings
@@ -61,7 +62,6 @@ S = TypeVar("S", bound=Struct)
 
 DEFAULT_GROUP = "default"
 
-Endpoint = Literal["chat", "embeddings", "images", "moderation", "realtime", "rerank", "speech", "transcription"]
 UnsupportedParam = Literal[
     "temperature",
     "top_p",

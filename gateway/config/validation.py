@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+from gateway.config.endpoints import ANY_CALL, UNBILLED, UNITS
 from gateway.config.loopback import is_loopback
 from gateway.config.notify_settings import notify_problems
 from gateway.config.oidc_settings import oidc_problems
@@ -34,20 +35,6 @@ _LABEL = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 _PUBLIC_URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?", re.ASCII)
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+", re.ASCII)
 _DOMAIN = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+", re.ASCII)
-
-#: What a price charges for at each endpoint; one of them must be there, or the endpoint would be free by oversight.
-UNITS: Mapping[str, frozenset[str]] = {
-    "chat": frozenset({"input", "output", "audio_output"}),
-    "embeddings": frozenset({"input"}),
-    "images": frozenset({"per_image", "image_output", "output"}),
-    "moderation": frozenset(),
-    "realtime": frozenset({"input", "output", "audio_input", "audio_output"}),
-    "rerank": frozenset({"input", "per_search_unit"}),
-    "speech": frozenset({"per_character", "per_second_out", "audio_output", "output"}),
-    "transcription": frozenset({"per_second_in", "audio_input", "input", "output"}),
-}
-ANY_CALL = frozenset({"per_request", "minimum"})
-UNBILLED = frozenset({"moderation"})  # endpoints that cost nothing unless a price charges for each call
 
 Known = Mapping[str, Collection[str]]
 

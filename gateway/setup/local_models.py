@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from gateway.config.endpoint_names import makes_embeddings
+from gateway.config.endpoints import makes_embeddings
 from gateway.errors import GatewayError
 from gateway.http_client.timeouts import Timeouts
 from gateway.http_client.upstream import Upstream

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PATCH = Path(__file__).with_name("echo.patch")
-MOST_FILES = 4
+MOST_FILES = 3
 
 CONFIG = """
 [providers.fake]

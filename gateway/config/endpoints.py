@@ -1,11 +1,29 @@
-"""The endpoint of a model as its name says it, for lists of models that say nothing else."""
+"""The endpoints that a model can have, what prices charge for at each, and the endpoint that a model's name says.
+
+The name is asked for lists of models that say nothing else.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Literal
 
-from gateway.config.settings import Endpoint
+Endpoint = Literal["chat", "embeddings", "images", "moderation", "realtime", "rerank", "speech", "transcription"]
+
+#: What a price charges for at each endpoint; one of them must be there, or the endpoint would be free by oversight.
+UNITS: Mapping[Endpoint, frozenset[str]] = {
+    "chat": frozenset({"input", "output", "audio_output"}),
+    "embeddings": frozenset({"input"}),
+    "images": frozenset({"per_image", "image_output", "output"}),
+    "moderation": frozenset(),
+    "realtime": frozenset({"input", "output", "audio_input", "audio_output"}),
+    "rerank": frozenset({"input", "per_search_unit"}),
+    "speech": frozenset({"per_character", "per_second_out", "audio_output", "output"}),
+    "transcription": frozenset({"per_second_in", "audio_input", "input", "output"}),
+}
+ANY_CALL = frozenset({"per_request", "minimum"})
+UNBILLED = frozenset({"moderation"})  # endpoints that cost nothing unless a price charges for each call
 
 # Families of embedding models; each stands at the beginning of a part of the name.
 _EMBEDDINGS = re.compile(
