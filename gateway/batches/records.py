@@ -71,6 +71,13 @@ note_made(A, name, digest, id)
 return answer
 """
 )
+_MADE = Script(
+    LUA
+    + """
+local made, is_same = made_before(KEYS[1], ARGV[1], ARGV[2], ':bt')
+return made and {is_same and 4 or 5, made} or {0}
+"""
+)
 _SAVE = Script("""
 local A, id, record, ended = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 if not redis.call('HGET', A .. ':bt', id) then return 0 end
@@ -127,6 +134,15 @@ class BatchRecords:
         if code == MANY:
             raise ConcurrencyLimited(f"The account has {most_open} batches that have not ended", retry_after=60.0)
         raise NotFound("There is no such account")
+
+    async def made_before(self, account: str, repeat: Repeat) -> str:
+        """The id of the batch that the same request made; empty if there is none. InvalidValue for another request."""
+        name = slot(account)
+        args = (repeat.name, repeat.digest)
+        code, *ids = await self._links.link(name).eval(_MADE, [name], args, repeatable=True)
+        if code == OTHER:
+            raise refuse_other()
+        return str(ids[0].decode()) if ids else ""
 
     async def find(self, account: str, batch_id: str, *, user: str = "") -> tuple[Batch, int | None]:
         """The batch, if a key of `user` sees it, and when it was cancelled; NotFound."""

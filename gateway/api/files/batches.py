@@ -20,6 +20,7 @@ from gateway.errors import InvalidValue, UnknownURL
 from gateway.files.repeats import NO_REPEAT, Repeat
 from gateway.http_server.exchange import Exchange
 from gateway.inference.services import Services
+from gateway.ledger.api_key import ApiKey
 from gateway.schemas.validation import BodyDecoder
 
 MAX_BODY = 65_536  # bytes
@@ -88,13 +89,27 @@ class BatchesHandler(FileHandler):
         asked, fields = _body.decode(body.take())
         name = idempotency_key(self)
         repeat = Repeat.of(name, key.user, body.digest(self.path)) if name is not None else NO_REPEAT
+        # A repetition is answered also when the input is deleted meanwhile.
+        made = await self.batches.made_before(key.account, repeat) if name is not None else ""
+        if not made:
+            batch = await self._new_batch(key, asked, _max_cost(fields.get("max_cost")))
+            made = await self.batches.add(batch, most_open=settings.batches.max_open, repeat=repeat)
+            if made == batch.id:
+                self.send_json(batch.document(None))
+                return
+        self.reply.headers[REPLAYED] = "true"
+        before, mark = await self.batches.find(key.account, made, user=key.user)
+        self.send_json(before.document(mark))
+
+    async def _new_batch(self, key: ApiKey, asked: _NewBatch, max_cost: int | None) -> Batch:
+        settings = self.services.settings
         file = await self.records.find(key.account, asked.input_file_id, user=key.user)
         if file.purpose != BATCH:
             raise InvalidValue("Invalid 'input_file_id': the file is no input of batches.", param="input_file_id")
         if file.place != await self.storage.place():
             raise InvalidValue("Invalid 'input_file_id': the file is on another machine.", param="input_file_id")
         now, expiry = int(time.time()), asked.output_expires_after
-        batch = Batch(
+        return Batch(
             id=new_batch_id(),
             account=key.account,
             key=key.id,
@@ -107,15 +122,9 @@ class BatchesHandler(FileHandler):
             created_at=now,
             expires_at=now + WINDOW,
             metadata=asked.metadata,
-            max_cost=_max_cost(fields.get("max_cost")),
+            max_cost=max_cost,
             output_expires_after=None if expiry is None else min(expiry.seconds, _longest(settings.files.keep)),
         )
-        made = await self.batches.add(batch, most_open=settings.batches.max_open, repeat=repeat)
-        mark = None
-        if made != batch.id:
-            self.reply.headers[REPLAYED] = "true"
-            batch, mark = await self.batches.find(key.account, made, user=key.user)
-        self.send_json(batch.document(mark))
 
     def log_access(self) -> None:
         super().log_access()

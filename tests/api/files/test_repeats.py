@@ -98,6 +98,10 @@ async def test_repeated_batch_is_one_batch_as_it_is_now(
     assert (status, document["id"], document["status"], replayed) == (200, batch_id, "cancelling", True)
     status, document, _ = await sender.create("a", file_id, metadata={"night": "2"})
     assert (status, document["error"]["code"]) == (400, "invalid_value")
+    await api.ask("DELETE", f"/v1/files/{file_id}")
+    assert (await sender.create("b", file_id))[0] == 404
+    status, document, replayed = await sender.create("a", file_id)
+    assert (status, document["id"], replayed) == (200, batch_id, True)
     of_same_account = Sender(client, (await keys.create("acme", name="second")).text)
     assert (await of_same_account.create("a", file_id))[1]["id"] == batch_id
     of_user = Sender(client, (await keys.create("acme", name="third", user="usr_1")).text)
