@@ -140,6 +140,7 @@ setup(
         "otel": OTEL,  # [telemetry] sends spans and metrics by these
         "vertex": ["google-auth[requests]>=2.38,<3"],  # Google Cloud's tokens; the developer API needs a key only
         "bedrock": ["botocore>=1.40,<2"],  # AWS's chain of credentials; keys in the configuration need none
+        "s3": ["botocore>=1.40,<2"],  # [files.s3]: files in a bucket
         # For work on the gateway itself: tox.ini installs "test", "lint" and "type", and "dev" is all of them.
         "test": TEST,
         "lint": LINT,

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from gateway.config.secret import Secret, SecretError
 from gateway.config.values import Bytes, Duration, NetworkText, Port, Seconds, ShutdownDelay, TagName
+from gateway.config.variables import Reference
+
+_ENDPOINT = re.compile(r"https?://[^/?#\s@]+/?", re.ASCII)
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,254}", re.ASCII)
 
 #: An origin as browsers send it, or "*".
 CorsOrigin = Annotated[str, Meta(pattern=r"^(?:\*|[a-z][a-z0-9+.-]*://[^/\s,]+)$(?!\n)")]
@@ -98,11 +105,46 @@ class BatchSettings(Struct, frozen=True, kw_only=True):
     keep: Duration = "30d"  # a batch that has ended
 
 
+class BucketSettings(Struct, frozen=True, kw_only=True):
+    """[files.s3]: files in a bucket instead of a folder. Without keys they come from AWS's chain."""
+
+    bucket: Annotated[str, Meta(max_length=255)] = ""  # empty: files are in a folder
+    prefix: Annotated[str, Meta(max_length=256)] = ""  # before the names of files
+    endpoint: Annotated[str, Meta(max_length=2048)] = ""  # empty: AWS's for the region
+    region: Annotated[str, Meta(min_length=1, max_length=64)] = "us-east-1"
+    addressing: Literal["auto", "path", "virtual"] = "auto"
+    access_key_id: Reference = ""
+    secret_access_key: Reference = ""
+
+
 class FileSettings(Struct, frozen=True, kw_only=True):
     """[files]: the files of callers, and those with the results of batches."""
 
     folder: str = ""  # empty: `files` in data_dir
+    s3: BucketSettings = BucketSettings()
     max_file: Bytes = 200 * 2**20
     max_account: Bytes = 2**30  # of all files of an account
     max_account_files: Annotated[int, Meta(ge=1, le=10_000)] = 500
     keep: Duration = "30d"  # of a file without `expires_after`, and the longest that this may ask for
+
+
+def file_problems(files: FileSettings, *, literals: bool) -> Iterator[tuple[tuple[str, ...], str]]:
+    """What contradicts itself in [files]: the key in it, and the problem."""
+    bucket = files.s3
+    if files.folder and bucket.bucket:
+        yield ("folder",), "files are in a folder or in the bucket of [files.s3], not in both"
+    if not bucket.bucket and bucket != BucketSettings():
+        yield ("s3",), "bucket is missing"
+    if bucket.bucket and not _BUCKET.fullmatch(bucket.bucket):
+        yield ("s3", "bucket"), "a bucket's name has 3 to 255 of A-Z, a-z, 0-9, '.', '_' and '-'"
+    if bucket.endpoint and not _ENDPOINT.fullmatch(bucket.endpoint):
+        yield ("s3", "endpoint"), "expected http:// or https:// with a host, and no path"
+    keys = {"access_key_id": bucket.access_key_id, "secret_access_key": bucket.secret_access_key}
+    for name, reference in keys.items():
+        if reference:
+            try:
+                Secret.parse(reference, literals=literals)
+            except SecretError as error:
+                yield ("s3", name), str(error)
+        elif any(keys.values()):
+            yield ("s3", name), "missing: access_key_id and secret_access_key go together"

@@ -34,6 +34,7 @@ from gateway.config.provider_settings import ProviderSettings as ProviderSetting
 from gateway.config.public_tables import PublicTables
 from gateway.config.secret import Secret
 from gateway.config.server_settings import BatchSettings as BatchSettings
+from gateway.config.server_settings import BucketSettings as BucketSettings
 from gateway.config.server_settings import FileSettings as FileSettings
 from gateway.config.server_settings import ServerLimitSettings as ServerLimitSettings
 from gateway.config.server_settings import ServerSettings as ServerSettings

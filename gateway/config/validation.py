@@ -18,6 +18,7 @@ from gateway.config.notify_settings import notify_problems
 from gateway.config.oidc_settings import oidc_problems
 from gateway.config.provider_settings import forwarding_refusal
 from gateway.config.secret import Secret, SecretError
+from gateway.config.server_settings import file_problems
 from gateway.config.settings import ModelSettings, PriceSettings, Settings
 from gateway.config.toml_reader import Key, TomlReader, suggestion
 from gateway.email_address import is_address
@@ -56,6 +57,8 @@ def check(settings: Settings, reader: TomlReader, *, known: Known) -> None:
     _check_sign_up(settings, reader, known["groups"])
     _check_oidc(settings, reader)
     _check_mail(settings, reader)
+    for path, problem in file_problems(settings.files, literals=reader.literals):
+        reader.problem(("files", *path), problem)
     for name, problem in notify_problems(settings.notify, has_mail=bool(settings.mail.host), literals=reader.literals):
         reader.problem(("notify", name), problem)
     for section in ("providers", "groups", "hooks"):

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from gateway.errors import Unavailable
 
 PIECE = 256 * 1024  # bytes of one read
+DRAFT_FOR = 86_400  # seconds; a file that is being written is younger
 NOT_NOW = "Files cannot be stored at the moment"
 
 
@@ -33,6 +36,9 @@ class FileStorage(Protocol):
 
     async def delete(self, name: str) -> None:
         """Delete a file; nothing happens if there is none of that name."""
+
+    async def sweep(self) -> None:
+        """Delete what killed processes have left of files that they stored."""
 
 
 class FileContent(Protocol):
@@ -92,6 +98,12 @@ class LocalFiles:
         except OSError as error:
             raise Unavailable("The file cannot be deleted at the moment", detail=f"files: {error}") from None
 
+    async def sweep(self) -> None:
+        try:
+            await asyncio.to_thread(_sweep, self._folder)
+        except OSError as error:
+            raise Unavailable("Files cannot be deleted at the moment", detail=f"files: {error}") from None
+
     def _path(self, name: str) -> Path:
         return self._folder / name[-2:] / name  # ids end with random characters
 
@@ -130,6 +142,16 @@ def folder_id(folder: Path) -> str:
         finally:
             draft.unlink()
     return path.read_text(encoding="ascii")
+
+
+def _sweep(folder: Path) -> None:
+    """Delete drafts that nothing was written to for a day."""
+    old = time.time() - DRAFT_FOR
+    for some in folder.glob("*/"):
+        for draft in some.glob(".file-*"):
+            with suppress(FileNotFoundError):  # it has its name now
+                if draft.stat().st_mtime < old:
+                    draft.unlink()
 
 
 def _create(path: Path) -> BinaryIO:

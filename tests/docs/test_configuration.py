@@ -45,6 +45,7 @@ SECTIONS: dict[str, type[Struct]] = {
     "[telemetry]": tree.TelemetrySettings,
     "[batches]": tree.BatchSettings,
     "[files]": tree.FileSettings,
+    "[files.s3]": tree.BucketSettings,
 }
 INLINE = ("targets", "grants")
 HEADS = {  # how conf/gateway.toml heads the same sections, but those that stand inline
@@ -59,7 +60,7 @@ HEADS = {  # how conf/gateway.toml heads the same sections, but those that stand
 
 def fields_of(kind: type[Struct]) -> dict[str, structs.FieldInfo]:
     # A provider's options have the provider's own keys; [server.limits] and others have headings of their own.
-    others = {"options", "limits", "websocket"}
+    others = {"options", "limits", "websocket", "s3"}
     return {field.encode_name: field for field in structs.fields(kind) if field.name not in others}
 
 
@@ -125,6 +126,7 @@ def test_defaults_in_the_configuration_file_are_the_defaults() -> None:
         "[telemetry]",
         "[batches]",
         "[files]",
+        "[files.s3]",
     ):
         section = re.split(r"^#?\[", CONF.split(f"{heading}\n", 1)[1], flags=re.MULTILINE)[0]
         values = tomllib.loads(re.sub(r"^#(?! )", "", section, flags=re.MULTILINE))

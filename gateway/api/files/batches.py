@@ -92,7 +92,7 @@ class BatchesHandler(FileHandler):
         # A repetition is answered also when the input is deleted meanwhile.
         made = await self.batches.made_before(key.account, repeat) if name is not None else ""
         if not made:
-            batch = await self._new_batch(key, asked, _max_cost(fields.get("max_cost")))
+            batch = await _new_batch(self, key, asked, _max_cost(fields.get("max_cost")))
             made = await self.batches.add(batch, most_open=settings.batches.max_open, repeat=repeat)
             if made == batch.id:
                 self.send_json(batch.document(None))
@@ -100,31 +100,6 @@ class BatchesHandler(FileHandler):
         self.reply.headers[REPLAYED] = "true"
         before, mark = await self.batches.find(key.account, made, user=key.user)
         self.send_json(before.document(mark))
-
-    async def _new_batch(self, key: ApiKey, asked: _NewBatch, max_cost: int | None) -> Batch:
-        settings = self.services.settings
-        file = await self.records.find(key.account, asked.input_file_id, user=key.user)
-        if file.purpose != BATCH:
-            raise InvalidValue("Invalid 'input_file_id': the file is no input of batches.", param="input_file_id")
-        if file.place != await self.storage.place():
-            raise InvalidValue("Invalid 'input_file_id': the file is on another machine.", param="input_file_id")
-        now, expiry = int(time.time()), asked.output_expires_after
-        return Batch(
-            id=new_batch_id(),
-            account=key.account,
-            key=key.id,
-            user=key.user,
-            shows_cost=key.shows_cost,
-            address=self.client_address(),
-            place=await work_place(settings),
-            endpoint=asked.endpoint,
-            input_file_id=file.id,
-            created_at=now,
-            expires_at=now + WINDOW,
-            metadata=asked.metadata,
-            max_cost=max_cost,
-            output_expires_after=None if expiry is None else min(expiry.seconds, _longest(settings.files.keep)),
-        )
 
     def log_access(self) -> None:
         super().log_access()
@@ -153,6 +128,32 @@ class BatchHandler(BatchesHandler):
 
 def _longest(keep: str) -> int:
     return int(duration(keep).total_seconds())
+
+
+async def _new_batch(handler: FileHandler, key: ApiKey, asked: _NewBatch, max_cost: int | None) -> Batch:
+    settings = handler.services.settings
+    file = await handler.records.find(key.account, asked.input_file_id, user=key.user)
+    if file.purpose != BATCH:
+        raise InvalidValue("Invalid 'input_file_id': the file is no input of batches.", param="input_file_id")
+    if file.place != await handler.storage.place():
+        raise InvalidValue("Invalid 'input_file_id': the file is on another machine.", param="input_file_id")
+    now, expiry = int(time.time()), asked.output_expires_after
+    return Batch(
+        id=new_batch_id(),
+        account=key.account,
+        key=key.id,
+        user=key.user,
+        shows_cost=key.shows_cost,
+        address=handler.client_address(),
+        place=await work_place(settings),
+        endpoint=asked.endpoint,
+        input_file_id=file.id,
+        created_at=now,
+        expires_at=now + WINDOW,
+        metadata=asked.metadata,
+        max_cost=max_cost,
+        output_expires_after=None if expiry is None else min(expiry.seconds, _longest(settings.files.keep)),
+    )
 
 
 def _max_cost(raw: Any) -> int | None:

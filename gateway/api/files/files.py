@@ -18,9 +18,10 @@ from gateway.api.multipart_body import MultipartBody
 from gateway.config.settings import FileSettings
 from gateway.config.values import duration
 from gateway.errors import GatewayError, InvalidValue, MissingParameter, NotFound, RequestTooLarge, UnknownURL
+from gateway.files.chosen import chosen_storage
 from gateway.files.records import FileRecords, StoredFile, new_file_id
 from gateway.files.repeats import NO_REPEAT, Repeat
-from gateway.files.storage import FileContent, LocalFiles
+from gateway.files.storage import FileContent
 from gateway.http_server.exchange import Exchange
 from gateway.inference.idempotency import check_name
 from gateway.inference.services import Services
@@ -45,7 +46,7 @@ class FileHandler(KeyedHandler):
     def __init__(self, services: Services, exchange: Exchange, *, path: str, argument: str = "") -> None:
         super().__init__(services, exchange, path=path, argument=argument)
         self.records = FileRecords(services.store)
-        self.storage = LocalFiles(services.settings.files_dir)
+        self.storage = chosen_storage(services.settings)
         self.query = exchange.head.start_line.path.partition("?")[2]
 
 

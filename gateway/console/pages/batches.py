@@ -17,7 +17,8 @@ from gateway.console.replies import PAGE, Download, Redirect, Reply, View
 from gateway.console.route import PageRoute
 from gateway.console.visit import Visit
 from gateway.errors import Forbidden, NotFound
-from gateway.files.storage import FileContent, LocalFiles, pieces_of
+from gateway.files.chosen import chosen_storage
+from gateway.files.storage import FileContent, pieces_of
 from gateway.web.request_limits import CANCELLATIONS
 
 OF_SITE = "/site/batches"
@@ -96,7 +97,7 @@ async def download(visit: Visit, account: str, batch: str, part: str) -> Reply:
     file = await _file(visit, found, part)
     if file is None:
         raise NotFound("There is no such file")
-    storage = LocalFiles(visit.settings.files_dir)
+    storage = chosen_storage(visit.settings)
     content = await storage.open(file.id) if file.place == await storage.place() else None
     if content is None:
         raise NotFound("The content of this file is not on this machine")

@@ -15,8 +15,9 @@ from gateway.batches.results import ResultLog
 from gateway.config.settings import Settings
 from gateway.config.values import duration
 from gateway.errors import NotFound
+from gateway.files.chosen import chosen_storage
 from gateway.files.records import FileRecords, StoredFile
-from gateway.files.storage import PIECE, LocalFiles, pieces_of
+from gateway.files.storage import PIECE, pieces_of
 
 OUTPUT, ERRORS = "output", "errors"
 PURPOSE = "batch_output"
@@ -28,7 +29,7 @@ class BatchFiles:
     def __init__(self, records: BatchRecords, files: FileRecords, settings: Settings) -> None:
         self.records = records
         self.files = files
-        self.storage = LocalFiles(settings.files_dir)
+        self.storage = chosen_storage(settings)
         self._keep = int(duration(settings.files.keep).total_seconds())
 
     async def fetch_input(self, batch: Batch, path: Path) -> Path:

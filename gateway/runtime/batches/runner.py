@@ -27,6 +27,7 @@ from gateway.runtime.gateway import Gateway
 
 LOOK_EVERY = 0.5  # seconds
 SWEEP_EVERY = 30.0  # seconds
+LEFTOVERS_EVERY = 3_600.0  # seconds; the first time when the process starts
 SWEPT = 200  # files, and records of batches, that are deleted in one sweep
 MOST_RUNS, MOST_OF_ACCOUNT = 16, 2  # batches that run side by side
 SEEN = 500  # open batches among which those are chosen
@@ -47,6 +48,7 @@ class Runner:
         self._places = Places(lambda: gateway.settings.batches)
         self._runs: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._swept = 0.0
+        self._leftovers_swept = -LEFTOVERS_EVERY
 
     async def run(self) -> None:
         """Run batches; returns when running lines have ended after `stop`."""
@@ -133,6 +135,9 @@ class Runner:
         await self._records.expired(place, most=SWEPT)
         keep = int(duration(self._gateway.settings.batches.keep).total_seconds())
         await self._records.expire_foreign(place, most=SWEPT, keep=keep)
+        if now - self._leftovers_swept >= LEFTOVERS_EVERY:
+            self._leftovers_swept = now
+            await files.storage.sweep()
 
     async def _end(self) -> None:
         """Wait for the lines that run, then cut them: a line without an answer runs again later."""
