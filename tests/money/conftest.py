@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from gateway.testing import FakeUpstream
 from tests.conftest import PEPPER
 from tests.money.in_batches import InBatches, in_batches
 from tests.money.in_process import InProcess
+from tests.money.in_realtime import LyingUpstream, RealtimeRunner
+from tests.money.in_realtime import settings_of as realtime_settings
 from tests.money.memory_upstream import MemoryUpstream
 from tests.money.over_sockets import OverSockets
 from tests.money.rounds import Runner
@@ -79,3 +82,19 @@ def socket_runner(io_loop: IOLoop, store: Store, tmp_path: Path) -> Iterator[Run
         io_loop.run_sync(lambda: front.drain(2.0))
         io_loop.run_sync(gateway.close)
         io_loop.run_sync(server.close)
+
+
+@pytest.fixture
+def realtime_runner(io_loop: IOLoop, store: Store, tmp_path: Path) -> Iterator[RealtimeRunner]:
+    """Runs realtime sessions over sockets."""
+    upstream, serving = LyingUpstream(), AsyncExitStack()
+    io_loop.run_sync(lambda: serving.enter_async_context(upstream.running()))
+    gateway = io_loop.run_sync(lambda: Gateway.build(realtime_settings(tmp_path, upstream.url), store, pepper=PEPPER))
+    gateway.overload.max_lag = 0.0  # callers, gateway and upstream share the loop
+    front, listener = HTTPServer(gateway.application(), ServerLimits()), socket.create_server(("127.0.0.1", 0))
+    io_loop.run_sync(lambda: front.start(listener))
+    yield RealtimeRunner(gateway, upstream, listener.getsockname()[1])
+    front.close_listener()
+    io_loop.run_sync(lambda: front.drain(2.0))
+    io_loop.run_sync(gateway.close)
+    io_loop.run_sync(serving.aclose)
