@@ -87,7 +87,7 @@ class LineWork:
         """Run a line until it has a result; False if the batch or the process ends before that."""
         line, tries = self._found.read(self._file, index), 0
         while True:
-            await self._pause(self._not_before - asyncio.get_running_loop().time())
+            await self._pause(max(self._not_before - asyncio.get_running_loop().time(), self._places.pace.delay()))
             async with self._places.place(self._batch.account):
                 if self._ends:
                     self._left = _with(index, self._left)

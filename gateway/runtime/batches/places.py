@@ -1,4 +1,4 @@
-"""How many lines run at a time: in all, and of each account."""
+"""How many lines run at a time, in all and of each account, and how soon the next one may begin."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from gateway.config.settings import BatchSettings
+from gateway.runtime.batches.pace import Pace
 
 
 class Places:
     """The limits are read each time, so a reload changes them."""
 
     def __init__(self, settings: Callable[[], BatchSettings]) -> None:
+        self.pace = Pace()
         self._settings = settings
         self._accounts: Counter[str] = Counter()
         self._running = 0
