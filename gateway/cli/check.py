@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @remotable_unread
 @click.option("--offline", is_flag=True, help="Check the file and the plugins alone: no secret and no store is read.")
 @click.option("--force", is_flag=True, help="Only warn of accounts whose group the configuration lacks.")
-@click.option("--live", is_flag=True, help="Also start each provider as `gateway serve` does, and close it again.")
+@click.option("--live", is_flag=True, help="Also start and close each provider, and reach the storage of files.")
 @click.pass_context
 def command(
     ctx: click.Context, /, config: Path | None, demo: bool, offline: bool, as_json: bool, force: bool, live: bool

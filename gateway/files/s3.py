@@ -1,14 +1,15 @@
 """Files in a bucket of an S3-compatible store, which several machines share.
 
 The client is botocore's, of the extra `model-gateway[s3]`. It blocks, so it runs in threads of its own: a store that is
-slow takes none of those that look up names and read disks. Content is moved in parts of 8 MiB, of which an upload and a
-download hold one each. Sharp edge: what a killed process has uploaded of a file stays in the bucket as an incomplete
-upload, until `sweep` removes it a day later.
+slow takes none of those that look up names and read disks. An upload holds a part of 8 MiB, a download one of 1 MiB.
+Sharp edges: what a killed process has uploaded of a file stays in the bucket as an incomplete upload, until `sweep`
+removes it a day later. A thread cannot be cut: a store that sends a byte now and then keeps it, though not its caller.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +26,14 @@ from gateway.files.storage import NOT_NOW, PIECE
 from gateway.log import gateway_log
 
 PART = 8 * 2**20  # bytes of a part; S3 takes 5 MiB to 5 GiB, and 10,000 parts
+READ = 2**20  # bytes of a request of a download: 60 slow readers of 8 MiB each took 493 MiB of a worker
 UPLOADS = 4  # at a time in a process; the others wait
 THREADS = 8
 CONNECT_WITHIN, READ_WITHIN, ATTEMPTS = 5.0, 10.0, 3  # seconds, seconds, of a request
+ANSWERED_WITHIN = 60.0  # seconds of a request with all its attempts, until its caller waits no longer
 INCOMPLETE_FOR = timedelta(days=1)  # an upload that is older is not completed any more
-SWEPT = 100  # incomplete uploads that are removed at once
+PAGES, PAGE = 10, 1_000  # of incomplete uploads that one sweep looks at
+NAME = re.compile(r"file-[0-9a-f]{32}", re.ASCII)  # others in the bucket are not ours to remove
 ID = ".id"
 MISSING: Final = frozenset({"404", "NoSuchKey", "NoSuchUpload", "NotFound"})
 TAKEN: Final = frozenset({"409", "412", "ConditionalRequestConflict", "PreconditionFailed"})
@@ -57,6 +61,7 @@ class S3Files:
         self._client: Any = None
         self._creating = Lock()
         self._uploads = asyncio.Semaphore(UPLOADS)
+        self._endings: set[asyncio.Task[None]] = set()  # removals of uploads that ended early
         self._place = ""
 
     async def place(self) -> str:
@@ -90,8 +95,9 @@ class S3Files:
                 raise Unavailable(NOT_NOW, detail="files: the store has lost the upload") from None
 
     async def _save_parts(self, key: str, first: bytes, parts: AsyncIterator[bytes]) -> None:
-        upload = (await self._ask("create_multipart_upload", Key=key))["UploadId"]
+        creating = asyncio.create_task(self._ask("create_multipart_upload", Key=key))
         try:
+            upload = (await asyncio.shield(creating))["UploadId"]
             done = [await self._save_part(key, upload, 1, first)]
             del first
             async for part in parts:
@@ -99,8 +105,19 @@ class S3Files:
             await self._ask("complete_multipart_upload", Key=key, UploadId=upload, MultipartUpload={"Parts": done})
         except BaseException:
             # The caller left, its quota is used up, or the store fails: nothing of the upload is to be left.
-            await asyncio.shield(self._abort(key, upload))
+            ending = asyncio.create_task(self._end(key, creating))
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+            await asyncio.shield(ending)
             raise
+
+    async def _end(self, key: str, creating: asyncio.Task[Any]) -> None:
+        """Remove an upload that may just be created."""
+        try:
+            upload = (await creating)["UploadId"]
+        except (_Missing, _Taken, Unavailable):
+            return  # there is none
+        await self._abort(key, upload)
 
     async def _save_part(self, key: str, upload: str, number: int, part: bytes) -> dict[str, Any]:
         asked = {"Key": key, "UploadId": upload, "PartNumber": number, "Body": part}
@@ -139,10 +156,16 @@ class S3Files:
 
     async def sweep(self) -> None:
         """Remove what killed processes have left of uploads."""
-        found = await self._ask("list_multipart_uploads", Prefix=self._prefix, MaxUploads=SWEPT)
-        for upload in found.get("Uploads", ()):
-            if upload["Initiated"] < datetime.now(UTC) - INCOMPLETE_FOR:
-                await self._abort(upload["Key"], upload["UploadId"])
+        place: dict[str, str] = {}
+        for _ in range(PAGES):
+            found = await self._ask("list_multipart_uploads", Prefix=self._prefix, MaxUploads=PAGE, **place)
+            for upload in found.get("Uploads", ()):
+                is_own = NAME.fullmatch(upload["Key"].removeprefix(self._prefix))
+                if is_own and upload["Initiated"] < datetime.now(UTC) - INCOMPLETE_FOR:
+                    await self._abort(upload["Key"], upload["UploadId"])
+            if not found.get("IsTruncated") or "NextKeyMarker" not in found:  # SeaweedFS has none
+                return
+            place = {"KeyMarker": found["NextKeyMarker"], "UploadIdMarker": found["NextUploadIdMarker"]}
 
     def _key(self, name: str) -> str:
         return self._prefix + name
@@ -150,7 +173,11 @@ class S3Files:
     async def _ask(self, operation: str, read: Callable[[Any], Any] = dict, /, **asked: Any) -> Any:
         """What the store answers. `read` makes it of the answer, in the thread."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._call, operation, read, asked)
+        try:
+            async with asyncio.timeout(ANSWERED_WITHIN):
+                return await loop.run_in_executor(self._threads, self._call, operation, read, asked)
+        except TimeoutError:
+            raise Unavailable(NOT_NOW, detail=f"files: {operation}: too slow") from None
 
     def _call(self, operation: str, read: Callable[[Any], Any], asked: Mapping[str, Any]) -> Any:
         try:
@@ -197,7 +224,7 @@ class S3Content:
     async def read(self) -> bytes:
         """The next bytes; b"" at the end."""
         if not self._part and self._at < self.size:
-            end = min(self._at + PART, self.size)
+            end = min(self._at + READ, self.size)
             self._part = memoryview(await self._files.read_range(self._key, self._at, end))
         piece = bytes(self._part[:PIECE])
         self._part = self._part[PIECE:]

@@ -28,7 +28,8 @@ from gateway.config.settings import Settings
 from gateway.config.toml_reader import Key, SettingsError, SettingsProblem, dotted, suggestion
 from gateway.database.address import DatabaseAddress, address_of
 from gateway.database.existing import history_database
-from gateway.errors import NotFound, StoreUnavailable
+from gateway.errors import GatewayError, NotFound, StoreUnavailable
+from gateway.files.chosen import chosen_storage
 from gateway.http_client.upstream import Upstream
 from gateway.http_server.tls_pair import CERT, TlsProblem, read_pairs
 from gateway.ledger.import_hints import DATABASE
@@ -56,7 +57,7 @@ class CheckOptions(Struct, frozen=True, kw_only=True):
     demo: bool = False
     offline: bool = False  # the file and the plugins alone: no secret and no store is read
     force: bool = False  # only warn of accounts whose group the configuration lacks
-    live: bool = False  # also start each provider as `gateway serve` does, and close it
+    live: bool = False  # also start each provider as `gateway serve` does, and close it, and reach the storage of files
 
 
 class Findings(Struct):
@@ -131,6 +132,7 @@ async def _check(settings: Settings, findings: Findings, options: CheckOptions) 
     for key, problem in unusable_secrets(settings):
         findings.add(problem, "notify", key)
     findings.warnings += wide_modes(settings)
+    await _check_files(settings, findings, live=options.live)
     try:
         async with opened_store(settings) as store:
             await _check_store(settings, store, findings, force=options.force)
@@ -139,6 +141,20 @@ async def _check(settings: Settings, findings: Findings, options: CheckOptions) 
         # The check's edge: whatever a store can do wrong is a finding, beside the others.
         findings.add(explained(error), "store", "url" if settings.store.url else "data_dir")
     findings.hide(secret_texts(settings))
+
+
+async def _check_files(settings: Settings, findings: Findings, *, live: bool) -> None:
+    """The secrets of the bucket; `live`: also the place of files, which is made if it is the first use."""
+    bucket = settings.files.s3
+    for name in ("access_key_id", "secret_access_key"):
+        if reference := getattr(bucket, name):
+            secret = Secret.parse(reference, literals=settings.demo, folder=settings.folder)
+            _check_secret(secret, findings, "files", "s3", name)
+    if live and settings.batches.enabled:
+        try:
+            await chosen_storage(settings).place()
+        except GatewayError as error:
+            findings.add(error.log_text() or error.message, "files", "s3" if bucket.bucket else "folder")
 
 
 def _check_certificate(settings: Settings, findings: Findings) -> None:

@@ -171,6 +171,29 @@ def test_live_check_starts_and_closes_each_provider(terminal: Terminal, tmp_path
     assert starting == ["start", "start", "close"]
 
 
+def test_live_check_reaches_the_storage_of_files(terminal: Terminal, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    write(terminal, f'[batches]\nenabled = true\n[files]\nfolder = "{tmp_path / "file"}"\n')
+    assert faults_of(terminal) == {}
+    assert "files: " in faults_of(terminal, "--live")["files.folder"]
+
+
+def test_keys_of_a_bucket_are_read_and_a_live_check_asks_for_it(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text(CANARY)
+    secret = json.dumps(f"file:{tmp_path / 'secret'}")
+    write(
+        terminal,
+        f'[batches]\nenabled = true\n[files.s3]\nbucket = "files"\nendpoint = "http://127.0.0.1:1"\n'
+        f'access_key_id = "env:NO_SUCH_KEY"\nsecret_access_key = {secret}\n',
+    )
+    assert list(faults_of(terminal)) == ["files.s3.access_key_id"]
+    monkeypatch.setenv("NO_SUCH_KEY", "id")
+    assert faults_of(terminal) == {}
+    assert faults_of(terminal, "--live") == {"files.s3": "files: get_object: EndpointConnectionError"}
+
+
 def test_live_check_is_not_made_offline_nor_over_a_server(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     offline = terminal.run("check", "--live", "--offline")
     assert (offline.exit_code, "--live starts the providers" in offline.stderr) == (2, True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,18 +94,46 @@ async def test_upload_that_fails_or_is_cancelled_leaves_nothing(tmp_path: Path) 
         assert await read(files, "file-1") is None
 
 
+async def test_upload_that_is_cancelled_while_it_is_created_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    created, answered = threading.Event(), threading.Event()
+    call = S3Files._call
+
+    def held(files: S3Files, operation: str, read: Any, asked: Any) -> Any:
+        answer = call(files, operation, read, asked)
+        if operation == "create_multipart_upload":
+            created.set()
+            assert answered.wait(60)
+        return answer
+
+    monkeypatch.setattr(S3Files, "_call", held)
+    async with files_of(tmp_path) as (server, files):
+        saving = asyncio.create_task(files.save("file-1", pieces(bytes(2 * PART))))
+        assert await asyncio.to_thread(created.wait, 60)
+        saving.cancel()
+        await asyncio.sleep(0)
+        answered.set()
+        with pytest.raises(asyncio.CancelledError):
+            await saving
+        assert await server.uploads() == []
+
+
 async def test_sweep_deletes_incomplete_uploads_of_killed_processes_when_they_are_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    own, many = [f"file-{number:032x}" for number in range(5)], ["a-backup", "zz/file-of-another-program"]
     async with bucket_server(tmp_path) as server:
-        files = S3Files(server.bucket(prefix="own"))
-        for name in ("own/file-1", "other/file-2"):
+        other = f"other/{own[0]}"
+        for name in (*own, *many, other):
             await asyncio.to_thread(server.client().create_multipart_upload, Bucket=NAME, Key=name)
-        await files.sweep()
-        assert await server.uploads() == ["other/file-2", "own/file-1"]
+        await S3Files(server.bucket()).sweep()
+        assert await server.uploads() == sorted([*own, *many, other])
         monkeypatch.setattr(s3, "INCOMPLETE_FOR", timedelta(days=-1))
-        await files.sweep()
-        assert await server.uploads() == ["other/file-2"]
+        await S3Files(server.bucket()).sweep()
+        assert await server.uploads() == sorted([*many, other])
+        await S3Files(server.bucket(prefix="other")).sweep()
+        assert await server.uploads() == sorted(many)
 
 
 async def test_processes_that_begin_together_see_one_place_and_a_prefix_is_a_place_of_its_own(tmp_path: Path) -> None:

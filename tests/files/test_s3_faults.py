@@ -113,6 +113,49 @@ async def test_file_that_ends_early_or_is_gone_while_it_is_read_is_an_error_and_
                 await content.read()
 
 
+async def test_store_that_sends_a_byte_now_and_then_keeps_no_caller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "ANSWERED_WITHIN", 0.5)
+    trickle = Reply(frames=[b"x"] * 30, interval=0.1)
+    async with FakeUpstream(lambda _: trickle) as upstream:
+        with pytest.raises(Unavailable) as caught:
+            await files_of(upstream, tmp_path).place()
+        assert caught.value.detail == "files: get_object: too slow"
+
+
+def page_of_uploads(number: int, *, is_last: bool) -> Reply:
+    """A page with one incomplete upload of 2020."""
+    upload = f"<Key>file-{number:032x}</Key><UploadId>u{number}</UploadId><Initiated>2020-01-01T00:00:00Z</Initiated>"
+    more = (
+        "" if is_last else f"<NextKeyMarker>k{number}</NextKeyMarker><NextUploadIdMarker>n{number}</NextUploadIdMarker>"
+    )
+    text = f"<IsTruncated>{str(not is_last).lower()}</IsTruncated>{more}<Upload>{upload}</Upload>"
+    return Reply(body=f"<ListMultipartUploadsResult>{text}</ListMultipartUploadsResult>".encode())
+
+
+async def test_sweep_goes_on_to_the_last_page(tmp_path: Path) -> None:
+    gone = Reply(status=204)
+    async with FakeUpstream() as upstream:
+        upstream.enqueue(page_of_uploads(1, is_last=False), gone, page_of_uploads(2, is_last=True), gone)
+        await files_of(upstream, tmp_path).sweep()
+        assert [seen.method for seen in upstream.seen] == ["GET", "DELETE", "GET", "DELETE"]
+        assert "key-marker=k1&" in upstream.seen[2].path and "upload-id-marker=n1" in upstream.seen[2].path
+        assert [seen.path.rpartition("=")[2] for seen in upstream.seen[1::2]] == ["u1", "u2"]
+
+
+async def test_download_asks_for_a_part_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "READ", 4)
+    async with FakeUpstream() as upstream:
+        parts = (b"0123", b"4567", b"89")
+        upstream.enqueue(Reply(body=b"0123456789"), *(Reply(status=206, body=part) for part in parts))
+        content = await files_of(upstream, tmp_path).open("file-1")
+        assert content is not None
+        assert [await content.read() for _ in range(4)] == [b"0123", b"4567", b"89", b""]
+        ranges = [seen.headers.get("range") for seen in upstream.seen[1:]]
+        assert ranges == ["bytes=0-3", "bytes=4-7", "bytes=8-9"]
+
+
 async def test_missing_library_and_missing_secret_are_said_in_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

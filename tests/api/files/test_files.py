@@ -122,7 +122,7 @@ async def test_account_has_a_quota_of_files(api: Api) -> None:
     assert (status, answer["error"]["code"]) == (400, "file_quota_exceeded")
 
 
-@pytest.mark.holds("api.md#post-v1files-2")
+@pytest.mark.holds("api.md#post-v1files-2", "security.md#files-of-callers-1")
 async def test_another_account_finds_no_file(api: Api, client: Client, accounts: Accounts, keys: Keys) -> None:
     _, file = await api.upload(CONTENT)
     await accounts.create("other", balance=1)
